@@ -9,9 +9,9 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.options import duration_argument, path_argument, whole_argument
 from ..conf.units import now_us
-from ..hosting.registry.changes import Change
-from ..hosting.registry.edits import drop_query, opened, record
-from ..hosting.registry.registry import Registry, registry_now
+from ..hosting.changes import Change
+from ..hosting.edits import drop_query, opened, record
+from ..hosting.registry import Registry, registry_now
 from ..hosting.reports import Reports, listed
 from ..hosting.shared_parts import explain_among
 from ..hosting.table_merge import GivenForTables

@@ -19,10 +19,10 @@ from upstream.core.rows.frames import split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.core.watermark.policies import FeedProgress, Policy
+from upstream.hosting.changes import Settings
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
-from upstream.hosting.registry.changes import Settings
-from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.registry import RegisteredQuery, Registry
 from upstream.hosting.results import result_rows
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ..conf.locations import checkpoint_location
-from ..hosting.registry.changes import Change
+from ..hosting.changes import Change
 from .options import StorageOptions, storage_options
 from .table_commands import Format
 
 if TYPE_CHECKING:
-    from ..hosting.registry.registry import Registry
+    from ..hosting.registry import Registry
 
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -146,7 +146,7 @@ def drop(
     ] = False,
 ) -> None:
     """Forget a query. Its table stays as it is, unless it is to be deleted."""
-    from ..hosting.registry.edits import drop_query
+    from ..hosting.edits import drop_query
 
     registry = drop_query(context.obj, name, delete_table=delete_table)
     typer.echo(f"drop {name}: version {registry.version}")
@@ -177,7 +177,7 @@ def relation(
 ) -> None:
     """Declare a Delta table, as it is now, that queries read."""
     from ..conf.locations import absolute_location
-    from ..hosting.registry.edits import declare
+    from ..hosting.edits import declare
 
     before = _registry(context).version
     registry = declare(context.obj, name, absolute_location(table), storage_options(option))
@@ -187,7 +187,7 @@ def relation(
 @app.command()
 def refresh(context: typer.Context, name: _Relation, option: StorageOptions = None) -> None:
     """Refresh a relation. The queries that read it restart."""
-    from ..hosting.registry.edits import refresh as refresh_relation
+    from ..hosting.edits import refresh as refresh_relation
 
     before = _registry(context).version
     _say(before, refresh_relation(context.obj, name, storage_options(option)), f"refresh {name}")
@@ -216,13 +216,13 @@ def explain(
 
 
 def _registry(context: typer.Context) -> Registry:
-    from ..hosting.registry.registry import registry_now
+    from ..hosting.registry import registry_now
 
     return registry_now(context.obj)
 
 
 def _record(context: typer.Context, change: Change) -> None:
-    from ..hosting.registry.edits import record
+    from ..hosting.edits import record
 
     before = _registry(context).version
     _say(before, record(context.obj, change), f"{change.kind.replace('_', ' ')} {change.name}")

@@ -11,9 +11,9 @@ from ..core.feedback.checkpoint_layout import stage_folder
 from ..core.feedback.reports import StageReport, read_reports
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
+from .journal import Journal
 from .messages import TICK, offset_of
-from .registry.journal import Journal
-from .registry.registry import RegistryTexts
+from .registry import RegistryTexts
 from .reports import HostReport, QueryReport, Reports
 
 # With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes

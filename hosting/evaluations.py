@@ -24,7 +24,7 @@ from ..operators.relations.slice_plan import narrowest
 from ..operators.relations.zsets import BEGINNING, TIME
 from ..operators.runtime.feeds import ENDED, FeedBounds
 from ..operators.state.store import Store, StorePart, read_head
-from .host_plan import Domain, PlacedQuery, PlanFragment
+from .host_plan import Domain, PlacedFragment, PlacedQuery
 from .messages import Message
 
 
@@ -72,7 +72,7 @@ class PlanEvaluation:
     name: str
     plan: Node
     queries: tuple[PlacedQuery, ...]  # the queries that need it
-    piece: PlanFragment | None = None  # the piece of these queries that it computes; None in the second stage
+    fragment: PlacedFragment | None = None  # the part of these queries that it computes; None in the second stage
     given: tuple[Node, ...] = ()  # parts of the plan whose changes come from the first stage
     collapse: bool = False  # emit only the net change of each step
 

@@ -1,25 +1,29 @@
-"""The two stages' plan for one version of the registry: shared evaluations, routing of rows, and results."""
+"""The placed plan of each hosted query, and all of them at one version of the registry."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..conf.deep_stack import on_deep_stack
+from ..conf.errors import QueryRefusedError, UpstreamError
 from ..expressions.nodes import Expression
-from ..operators.relations.operator import FAILURES, attributed
-from ..operators.relations.plan.common_parts import shareable
+from ..operators.relations.evaluation import Evaluation
+from ..operators.relations.operator import FAILURES, attributed, computed
+from ..operators.relations.plan.common_parts import in_words, shareable
 from ..operators.relations.plan.identity import content, identity
-from ..operators.relations.plan.nodes import Node, Sample, Stream, walk
+from ..operators.relations.plan.nodes import Changes, Node, Relation, Stream, walk
 from ..operators.relations.plan.properties import Clock, clock_of, is_periodic
-from .placement.placement import Fragment, Placement, Route, placed
-from .placement.result_schema import Result, result_of
+from ..operators.state.store import DictStore
+from ..sink.results.result_table import layout_of
+from .placement import Fragment, Placement, placed
+from .result_schema import Result, result_of
 
 if TYPE_CHECKING:
-    from .registry.registry import RegisteredQuery, Registry
+    from .registry import RegisteredQuery, Registry
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class StreamRoute:
+class PlacedRoute:
     """The division of a stream's rows among the shards of the first stage."""
 
     name: str
@@ -42,23 +46,27 @@ class StreamRoute:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Parts of queries that one evaluation of the first stage computes in each shard."""
-
-    name: str
-    domain: Domain
-    routings: Mapping[str, str]  # name of the routing, by stream
-    shard: int | None  # the one shard that evaluates it; None for all
-
-
-@dataclass(frozen=True)
-class PlanFragment:
+class PlacedFragment:
     """A part of a query in the first stage."""
 
     name: str  # equal for equal parts whose changes have the same destination
-    fragment: Fragment
-    group: str
+    plan: Node
+    group: str  # the evaluation that computes it in each shard; it has one domain and the same routes for all its parts
+    domain: Domain
+    routes: tuple[PlacedRoute, ...]
+    onward: tuple[Expression, ...] | None  # as in ``Fragment``
+    every_change: bool
     shard: int | None  # the one shard of the second stage that gets its changes; None to route by value
+
+    @property
+    def is_result(self) -> bool:
+        """True if its changes are the query's result."""
+        return self.onward is None
+
+    @property
+    def gathered(self) -> int | None:
+        """The one shard of the first stage that evaluates it; None for all."""
+        return next((each.shard for each in self.routes if each.shard is not None), None)
 
 
 @dataclass(frozen=True)
@@ -70,34 +78,104 @@ class PlacedQuery:
     buckets: int
     result: Result
     domain: Domain
-    pieces: tuple[PlanFragment, ...]
-    second: Node | None  # the second stage's plan over the pieces; None if the first finishes them
+    fragments: tuple[PlacedFragment, ...]
+    second: Node | None  # the second stage's plan over the fragments; None if the first finishes them
     shard: int | None  # the one shard of the second stage that computes it; None for all
+
+    @classmethod
+    def of(cls, registered: RegisteredQuery, shards: int) -> PlacedQuery:
+        result, plan, placement = _divided(registered.query.plan)
+        streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
+        clock = clock_of(plan)
+        # Results at the multiples of a period may need several batches; other queries must not wait for them.
+        domain = Domain(named("domain", streams, clock, is_periodic(plan)), streams, clock)
+        gathered = placement.gathered_in(shards)
+        fragments = tuple(_fragment(each, domain, gathered, shards) for each in placement.fragments)
+        alone = placement.second is not None and all(each.onward == () for each in fragments)
+        shard = gathered if alone else None
+        number, name, buckets = registered.id, registered.name, registered.buckets
+        return cls(number, name, buckets, result, domain, fragments, placement.second, shard)
+
+
+def _divided(plan: Relation | Changes) -> tuple[Result, Relation | Changes, Placement]:
+    result = result_of(plan)
+    shared = shareable(result.plan)
+    return result, shared, placed(shared)
+
+
+def _fragment(fragment: Fragment, domain: Domain, gathered: int, shards: int) -> PlacedFragment:
+    first, routes = fragment.gathered_in(shards), list[PlacedRoute]()
+    for each in fragment.routes:
+        shard = None if each.by else first
+        name = named("routing", identity(each.stream), content(each.by), shard)
+        routes.append(PlacedRoute(name, each.stream, each.by, shard))
+    group = named("group", domain.name, sorted((each.stream.name, each.name) for each in routes))
+    onward, every_change = fragment.onward, fragment.every_change
+    second = gathered if onward == () else None
+    name = named("piece", identity(fragment.plan), content(onward), second, every_change, group)
+    return PlacedFragment(name, fragment.plan, group, domain, tuple(routes), onward, every_change, second)
+
+
+def named(*parts: object) -> str:
+    """Return a short name for some values: the same in every process."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) -> None:
+    """Place a query, compile its expressions and lay out its table as the job will, or raise QueryRefusedError."""
+    on_deep_stack(lambda: _rehearse(plan, name, location, buckets))
+
+
+def _rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) -> None:
+    shared: Node = plan
+    try:
+        result, shared, placement = _divided(plan)
+        _compile(shared, placement, collapse=result.kind == "latest")
+        layout_of(result.table(0, name, location, buckets))
+    except UpstreamError as error:
+        problem = in_words(error.problem, shared)
+        raise QueryRefusedError(problem, expected=error.expected, hint=error.hint) from error
+    except FAILURES as error:
+        raise QueryRefusedError(
+            f"the query cannot be planned: {type(attributed(error)).__name__}: {error}",
+            expected="a query that can be evaluated as it is written",
+            hint="report it, with the text",
+        ) from error
+
+
+def _compile(plan: Node, placement: Placement, *, collapse: bool) -> None:
+    clock = clock_of(plan)
+    for each in placement.fragments:
+        Evaluation(DictStore(), clock=clock).add("query", each.plan, collapse=collapse)
+        for route in each.routes:
+            for one in route.by:
+                computed(one, route.stream.schema)
+        for one in each.onward or ():
+            computed(one, each.plan.schema)
+    if placement.second is not None:
+        given = [each.plan for each in placement.fragments]
+        Evaluation(DictStore(), clock=clock).add("query", placement.second, given, collapse=collapse)
 
 
 class HostPlan:
     """The hosted queries of one version of the registry.
 
     `slots` has the number by which Spark groups each shard's rows, in both stages. `queries`, `refused` (the names and
-    reasons of queries that cannot be hosted) and `failed` use incarnations; `routings` are by stream.
+    reasons of queries that cannot be hosted) and `failed` use incarnations; `routes` are by stream and name.
     """
 
-    def __init__(self, version: int, slots: Sequence[int]) -> None:
-        self.version = version
+    def __init__(self, registry: Registry, slots: Sequence[int]) -> None:
+        self.version = registry.version
         self.slots = tuple(slots)
         self.queries: dict[int, PlacedQuery] = {}
         self.refused: dict[int, tuple[str, str]] = {}
-        self.failed: frozenset[int] = frozenset()
-        self.groups: dict[str, Group] = {}
-        self.routings: dict[str, tuple[StreamRoute, ...]] = {}
-        self._registered: dict[int, RegisteredQuery] = {}
-        self._streams: Mapping[str, Stream] = {}
+        self.failed = registry.failed
+        self.routes: dict[str, dict[str, PlacedRoute]] = {}
+        self._placed: dict[int, tuple[RegisteredQuery, PlacedQuery | str]] = {}
+        self._streams = registry.catalog.streams
 
     def stream(self, name: str) -> Stream:
         return self._streams[name]
-
-    def routing(self, stream: str, name: str) -> StreamRoute:
-        return next(each for each in self.routings[stream] if each.name == name)
 
     @property
     def shards(self) -> int:
@@ -118,75 +196,33 @@ class HostPlan:
     ) -> HostPlan:
         """Return the plan of a registry without the incarnations in `ended`.
 
-        Queries that are also in `before`, the plan of another version, are not planned again.
+        Queries that are also in `before`, the plan of another version, are not placed again.
         """
-        plan = cls(registry.version, slots)
-        plan._streams = registry.catalog.streams
-        plan.failed = registry.failed
+        plan = cls(registry, slots)
+        known = before._placed if before is not None and before.slots == plan.slots else {}
         for each in sorted(registry.active.values(), key=lambda one: one.id):
-            if each.id in ended:
-                continue
-            plan._registered[each.id] = each
-            if before is not None and before.slots == plan.slots and before._registered.get(each.id) is each:
-                plan._take_over(before, each.id)
-            else:
-                plan._add(each)
+            if each.id not in ended:
+                was, found = known.get(each.id, (None, ""))
+                plan._enter(each, found if was is each else _placed(each, plan.shards))
         return plan
 
-    def _add(self, registered: RegisteredQuery) -> None:
-        try:
-            result = result_of(registered.query.plan)
-            plan = _shareable(result.plan)
-            placement = placed(plan)
-            self.queries[registered.id] = self._hosted(registered, result, plan, placement)
-        except FAILURES as error:
-            self.refused[registered.id] = registered.name, str(attributed(error))
-
-    def _hosted(self, registered: RegisteredQuery, result: Result, plan: Node, placement: Placement) -> PlacedQuery:
-        domain = _domain(plan)
-        streams = {each.name: each for each in walk(plan) if isinstance(each, Stream)}
-        gathered = placement.gathered_in(self.shards)
-        pieces = tuple(self._piece(each, domain, streams, gathered) for each in placement.fragments)
-        alone = placement.second is not None and all(each.fragment.onward == () for each in pieces)
-        return PlacedQuery(
-            registered.id,
-            registered.name,
-            registered.buckets,
-            result,
-            domain,
-            pieces,
-            placement.second,
-            gathered if alone else None,
-        )
-
-    def _piece(self, fragment: Fragment, domain: Domain, streams: Mapping[str, Stream], gathered: int) -> PlanFragment:
-        first = fragment.gathered_in(self.shards)
-        routings = {each.stream: _routing(streams[each.stream], each, first) for each in fragment.routes}
-        shard = next((each.shard for each in routings.values() if each.shard is not None), None)
-        names = {stream: routing.name for stream, routing in routings.items()}
-        group = Group(named("group", domain.name, sorted(names.items())), domain, names, shard)
-        self._enter(group, routings.values())
-        onward = fragment.onward
-        second = gathered if onward == () else None
-        name = named("piece", identity(fragment.plan), content(onward), second, fragment.every_change, group.name)
-        return PlanFragment(name, fragment, group.name, second)
-
-    def _enter(self, group: Group, routings: Iterable[StreamRoute]) -> None:
-        self.groups[group.name] = group
-        for each in routings:
-            known = self.routings.get(each.stream.name, ())
-            if all(one.name != each.name for one in known):
-                self.routings[each.stream.name] = (*known, each)
-
-    def _take_over(self, before: HostPlan, number: int) -> None:
-        if number in before.refused:
-            self.refused[number] = before.refused[number]
+    def _enter(self, registered: RegisteredQuery, found: PlacedQuery | str) -> None:
+        self._placed[registered.id] = registered, found
+        if isinstance(found, str):
+            self.refused[registered.id] = registered.name, found
             return
-        query = self.queries[number] = before.queries[number]
-        for piece in query.pieces:
-            group = before.groups[piece.group]
-            routings = {stream: before.routing(stream, name) for stream, name in group.routings.items()}
-            self._enter(group, routings.values())
+        self.queries[registered.id] = found
+        for fragment in found.fragments:
+            for route in fragment.routes:
+                self.routes.setdefault(route.stream.name, {}).setdefault(route.name, route)
+
+
+def _placed(registered: RegisteredQuery, shards: int) -> PlacedQuery | str:
+    """Return a placed query, or the reason why it cannot be hosted."""
+    try:
+        return PlacedQuery.of(registered, shards)
+    except FAILURES as error:
+        return str(attributed(error))
 
 
 class HostPlans:
@@ -225,25 +261,3 @@ class HostPlans:
 _KEPT = 8
 _lock = threading.RLock()
 _plans: list[tuple[Registry, frozenset[int], HostPlan]] = []
-
-
-def _shareable(plan: Node) -> Node:
-    assert not isinstance(plan, Stream | Sample)
-    return shareable(plan)
-
-
-def _domain(plan: Node) -> Domain:
-    clock = clock_of(plan)
-    streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
-    # Results at the multiples of a period may need several batches; other queries must not wait for them.
-    return Domain(named("domain", streams, clock, is_periodic(plan)), streams, clock)
-
-
-def _routing(stream: Stream, route: Route, gathered: int) -> StreamRoute:
-    shard = None if route.by else gathered
-    return StreamRoute(named("routing", identity(stream), content(route.by), shard), stream, route.by, shard)
-
-
-def named(*parts: object) -> str:
-    """Return a short name for some values: the same in every process."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

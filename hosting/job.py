@@ -30,19 +30,18 @@ from ..sink.results.deletion import delete_table
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables
 from ..storage.folder import TableFolder, folder_at
+from .changes import Change
 from .command_source import BATCH_S, CHECKPOINT, CommandSource
-from .first_stage import FirstStage
+from .edits import check_tables, record
 from .host_lease import HostLease
 from .host_plan import HostPlans
+from .journal import Journal
 from .messages import Command, CommandOfTask, command_of_batch
 from .output import BatchOutcome, outcome_of
-from .registry.changes import Change
-from .registry.edits import check_tables, record
-from .registry.journal import Journal
-from .registry.registry import registry_at, registry_now
+from .registry import registry_at, registry_now
 from .reports import Reports
 from .scan import ScanStep
-from .second_stage import SecondStage
+from .stages import FirstStage, SecondStage
 from .table_merge import MERGED_DDL, GivenForTables, MergeStep, tables_of
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..sink.figures.summary import CommitSummary
-    from .registry.registry import Registry
+    from .registry import Registry
 
 _LOG = logging.getLogger("upstream.queries")
 

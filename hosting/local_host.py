@@ -12,15 +12,14 @@ from pyspark.sql import Row
 
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import DictStore
-from .first_stage import FirstStage
 from .host_plan import HostPlan, HostPlans
 from .messages import TICK, Command
 from .output import OutputControl
 from .scan import ScanStep
-from .second_stage import SecondStage
+from .stages import FirstStage, SecondStage
 
 if TYPE_CHECKING:
-    from .registry.registry import Registry
+    from .registry import Registry
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
 from ..operators.relations.operator import FAILURES, reason_of
-from ..operators.relations.zsets import TIME, WEIGHT
+from ..operators.relations.zsets import TIME, consolidated
 from ..operators.state.store import Store
 from .evaluations import PlanEvaluation, StepResult, WaitingTables
-from .host_plan import Domain, HostPlan, PlacedQuery, PlanFragment
+from .host_plan import Domain, HostPlan, PlacedFragment, PlacedQuery
 from .messages import Outbox
-from .results import Stamp, net, result_frames
+from .results import Stamp, result_frames
 
 _PAGES = 8
 
@@ -67,10 +67,7 @@ class DeferredChanges:
 def added_up(query: PlacedQuery, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Combine the changes of several batches: all of them for a feed, net changes at the last time for a table."""
     changes = pl.concat(frames)
-    if query.result.kind == "feed":
-        return changes
-    last = pl.lit(changes.get_column(TIME).max(), pl.Int64).alias(TIME)
-    return net(changes).with_columns(last).select(*(each for each in changes.columns if each != WEIGHT), WEIGHT)
+    return changes if query.result.kind == "feed" else consolidated(changes.with_columns(pl.col(TIME).max()))
 
 
 class KnownQueries:
@@ -103,14 +100,9 @@ class KnownQueries:
         kept = {number: reason for number, reason in self.failed.items() if number in plan.queries}
         self.failed = {**kept, **refused}
 
-    def generation(self, query: int) -> int:
-        return self._generations[query]
-
-    def job_name(self, query: PlacedQuery, piece: PlanFragment) -> str:
-        """Return the name of a piece's job: per query if the first stage finishes it, else per generation."""
-        if piece.fragment.onward is None:
-            return f"{query.id}/{piece.name}"
-        return f"{piece.name}@{self.generation(query.id)}"
+    def job_name(self, query: PlacedQuery, fragment: PlacedFragment) -> str:
+        """Return the name of a fragment's job: per query if the first stage finishes it, else per generation."""
+        return f"{query.id}/{fragment.name}" if fragment.is_result else f"{fragment.name}@{self._generations[query.id]}"
 
     def fail(self, queries: Iterable[int], reason: str) -> None:
         """Record a failure; the first reason stays."""
@@ -234,12 +226,6 @@ class ResultOutput:
         return zlib.crc32(name.encode()) % self._plan.shards
 
 
-class Began(NamedTuple):
-    """The beginning of a query."""
-
-    whole_from: int | None  # event time in µs from which results are complete; None if never certain
-
-
 @dataclasses.dataclass
 class BatchOutcome:
     """The outcome of a batch. All mappings are by incarnation."""
@@ -250,7 +236,8 @@ class BatchOutcome:
     rows: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
     # Names and reasons
     failed: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict[int, tuple[str, str]])
-    began: dict[int, Began] = dataclasses.field(default_factory=dict[int, Began])  # queries in their first batch
+    # Of queries in their first batch: event time in µs from which results are complete; None if never certain
+    began: dict[int, int | None] = dataclasses.field(default_factory=dict[int, "int | None"])
     # Number of rows below the query's low-watermark
     late: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
     # Oldest arrival in µs behind results that this batch did not emit
@@ -278,9 +265,9 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
             case "failed":
                 outcome.fail(leaving.query, leaving.name, leaving.reason)
             case "begun":
-                known = outcome.began.get(leaving.query, Began(leaving.whole_from)).whole_from
                 since = leaving.whole_from
-                outcome.began[leaving.query] = Began(None if known is None or since is None else max(known, since))
+                known = outcome.began.get(leaving.query, since)
+                outcome.began[leaving.query] = None if known is None or since is None else max(known, since)
             case "late":
                 for number in leaving.queries:
                     outcome.late[number] = outcome.late.get(number, 0) + leaving.count

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from .output import BatchOutcome
-    from .registry.registry import Registry
+    from .registry import Registry
 
 
 _LOG = logging.getLogger("upstream.queries")
@@ -49,7 +49,6 @@ class QueryReport:
         committed: tuple[int, float | None] | None,
         cost_s: float | None,
     ) -> QueryReport:
-        began = outcome.began.get(number)
         rows = outcome.rows.get(number, 0)
         report = dataclasses.replace(
             self,
@@ -64,8 +63,8 @@ class QueryReport:
         if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
             had = bool(rows) or report.waiting_since_us is not None
             report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))
-        if began is not None:
-            report = dataclasses.replace(report, begun=True, whole_from=began.whole_from)
+        if number in outcome.began:
+            report = dataclasses.replace(report, begun=True, whole_from=outcome.began[number])
         if committed is not None:
             report = dataclasses.replace(report, committed_at_us=committed[0], staleness_s=committed[1])
         return report

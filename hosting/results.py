@@ -16,10 +16,10 @@ from ..core.rows.buckets import bucket_of
 from ..core.rows.exact_integers import Int64s, Mask
 from ..core.rows.frames import from_frame, to_frame
 from ..core.rows.system_column import SYSTEM
-from ..operators.relations.zsets import TIME, WEIGHT, expanded, firsts_of, int64s, to_table
+from ..operators.relations.zsets import TIME, WEIGHT, consolidated, expanded, firsts_of, int64s, to_table
 from ..sink.results.result_table import ResultRows
 from .host_plan import PlacedQuery
-from .placement.result_schema import Result
+from .result_schema import Result
 
 _BATCH = 1 << 36
 _UPSERT = 1 << 35
@@ -47,12 +47,6 @@ class Stamp:
         """
         places = np.arange(len(deleted), dtype=np.int64) * self.shards + self.shard
         return max(self.batch, 0) * _BATCH + np.where(deleted, 0, _UPSERT) + places
-
-
-def net(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return the sum of changes over all times, as rows with a weight other than 0."""
-    by = [name for name in changes.columns if name not in (TIME, WEIGHT)]
-    return changes.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
 
 
 def result_frames(query: PlacedQuery, changes: pl.DataFrame, stamp: Stamp) -> list[tuple[int, bytes]]:
@@ -105,7 +99,7 @@ def _upserted(query: PlacedQuery, changes: pl.DataFrame) -> pa.Table:
     result = query.result
     # With many queries of few changes each, the number of calls determines the cost.
     times = changes.get_column(TIME)
-    moved = changes if times.min() == times.max() else net(changes)
+    moved = changes if times.min() == times.max() else consolidated(changes.with_columns(pl.lit(0).alias(TIME)))
     weights = int64s(moved, WEIGHT)
     order = np.argsort(weights < 0, kind="stable")
     came = int(np.count_nonzero(weights > 0))

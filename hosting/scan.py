@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..operators.relations.zsets import key_numbers, mixed
 from ..operators.runtime.feeds import key_mask
 from ..operators.runtime.pack import micros
 from ..operators.tables.reading import Version, rows_at
-from .host_plan import Group, HostPlan, HostPlans, StreamRoute
+from .host_plan import HostPlan, HostPlans, PlacedRoute
 from .messages import Command, Outbox, control_of
 
 # Pages of the state go by the same hash. Without this, a slot would use every n-th of its pages only.
@@ -113,7 +113,7 @@ def oldest_arrival(rows: pa.Table) -> int | None:
 
 
 def rows_of(rows: pa.Table) -> pl.DataFrame:
-    """Return rows in the form that an evaluation reads."""
+    """Return rows in the form among routes."""
     frame = pl.from_arrow(rows.drop_columns([_ARRIVAL, _FEED]))
     assert isinstance(frame, pl.DataFrame)
     return frame
@@ -175,9 +175,8 @@ class ScanStep:
     def _scanned(self, table: pa.Table, plan: HostPlan) -> pa.RecordBatch:
         out = Outbox(plan.slots)
         rows, punctuation = split_punctuation(table)
-        for routing in plan.routings.get(self._stream, ()):
-            if rows.num_rows:
-                _send(out, rows, routing, plan.shards)
+        for route in plan.routes.get(self._stream, {}).values() if rows.num_rows else ():
+            _send(out, rows, route, plan.shards)
         bounds = self._bounds(punctuation, plan)
         arrival = int(micros(table, "arrival").max(initial=0))
         newest = self._newest(rows, plan)
@@ -207,18 +206,18 @@ class ScanStep:
         return found
 
 
-def _send(out: Outbox, rows: pa.Table, routing: StreamRoute, shards: int) -> None:
-    sent = as_sent(rows, routing.stream.schema)
-    control = control_of("rows", stream=routing.stream.name, routing=routing.name)
-    if routing.shard is not None:
-        out.put(routing.shard, control, to_frame(sent))
+def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
+    sent = as_sent(rows, route.stream.schema)
+    control = control_of("rows", stream=route.stream.name, routing=route.name)
+    if route.shard is not None:
+        out.put(route.shard, control, to_frame(sent))
         return
     frame = pl.from_arrow(sent)
     assert isinstance(frame, pl.DataFrame)
     try:
-        shard = shards_of(frame, routing.by, routing.stream.schema, shards)
+        shard = shards_of(frame, route.by, route.stream.schema, shards)
     except FAILURES as error:
-        out.put_to_all(control_of("unroutable", routing=routing.name, reason=str(attributed(error))))
+        out.put_to_all(control_of("unroutable", routing=route.name, reason=str(attributed(error))))
         return
     for number, at in divided(shard, shards):
         out.put(number, control, to_frame(sent.take(pa.array(at))))
@@ -242,26 +241,23 @@ _Options = tuple[tuple[str, str], ...]
 
 
 def stored_rows(
-    plan: HostPlan, group: Group, shard: int, storage: Mapping[str, str]
+    routes: Iterable[PlacedRoute], shard: int, shards: int, storage: Mapping[str, str]
 ) -> dict[str, Callable[[], pl.DataFrame]]:
-    """Return a reader of the shard's rows for each stored relation of a group.
+    """Return a reader of the shard's rows for each stored relation among routes.
 
     Each row is in one shard: the same expressions route it as the streams' rows that it joins. A reader raises
     FeedChangedError if the version no longer exists.
     """
-    found: dict[str, Callable[[], pl.DataFrame]] = {}
-    for name, routing in group.routings.items():
-        stored = plan.routing(name, routing)
-        if stored.stream.static:
-            found[name] = functools.partial(_of_shard, stored, shard, plan.shards, tuple(sorted(storage.items())))
-    return found
+    options = tuple(sorted(storage.items()))
+    stored = [each for each in routes if each.stream.static]
+    return {each.stream.name: functools.partial(_of_shard, each, shard, shards, options) for each in stored}
 
 
-def _of_shard(routing: StreamRoute, shard: int, shards: int, storage: _Options) -> pl.DataFrame:
-    frame = _rows(routing.stream, storage)
-    if routing.shard is not None:
-        return frame if routing.shard == shard else frame.clear()
-    mine = shards_of(frame, routing.by, routing.stream.schema, shards) == shard
+def _of_shard(route: PlacedRoute, shard: int, shards: int, storage: _Options) -> pl.DataFrame:
+    frame = _rows(route.stream, storage)
+    if route.shard is not None:
+        return frame if route.shard == shard else frame.clear()
+    mine = shards_of(frame, route.by, route.stream.schema, shards) == shard
     return frame[np.flatnonzero(mine)]
 
 

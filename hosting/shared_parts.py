@@ -10,9 +10,9 @@ from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
 from ..sql import Query, SharedWith, bind, plan_text
+from .changes import found
 from .host_plan import HostPlan, PlacedQuery
-from .registry.changes import found
-from .registry.registry import RegisteredQuery, Registry, text_of
+from .registry import RegisteredQuery, Registry, text_of
 
 
 def explain_among(query: str, registry: Registry, time_zone: str | None = None) -> str:
@@ -68,12 +68,12 @@ class _Operators:
     def __init__(self, query: PlacedQuery) -> None:
         self.whole: set[tuple[str, str]] = set()
         self.sliced: list[tuple[tuple[str, str], str, SliceShape]] = []
-        for piece in query.pieces:
-            for node in _operators(piece.fragment.plan):
-                self.whole.add((piece.group, identity(node)))
+        for fragment in query.fragments:
+            for node in _operators(fragment.plan):
+                self.whole.add((fragment.group, identity(node)))
                 shape = shape_of(node)
                 if shape is not None:
-                    self.sliced.append(((piece.group, family_key(shape, identity)), identity(node), shape))
+                    self.sliced.append(((fragment.group, family_key(shape, identity)), identity(node), shape))
 
 
 def _operators(plan: Node) -> Iterator[Node]:

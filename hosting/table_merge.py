@@ -63,26 +63,11 @@ def _table_of(query: PlacedQuery, location: str, given: GivenForTables) -> Resul
     known = _made.get((location, query.id, given))
     if known is not None and known[0] is query:
         return known[1]
-    table = _new_table(query, location, given)
+    table = query.result.table(query.id, query.name, location, query.buckets, given.options, overwrite=given.overwrite)
     _made[location, query.id, given] = query, table
     while len(_made) > _MOST:
         _made.pop(next(iter(_made)), None)
     return table
-
-
-def _new_table(query: PlacedQuery, location: str, given: GivenForTables) -> ResultTable:
-    result = query.result
-    return ResultTable(
-        query.id,
-        query.name,
-        location,
-        result.schema,
-        result.key,
-        "all" if result.kind == "feed" else "latest",
-        query.buckets,
-        given.options,
-        given.overwrite,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Text columns: collations, which are refused, and bytes that are not UTF-8, which Spark does not reject."""
+"""Text columns: collations, which are refused, bytes that are not UTF-8, and texts of other values."""
 
 from __future__ import annotations
 
@@ -147,3 +147,13 @@ def _is_no_text(value: pa.Scalar) -> bool:
     except UnicodeDecodeError:
         return True
     return False
+
+
+def value_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of a column as text, the same for 0.0 and -0.0, and in UTC for times with a zone."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit))  # in UTC
+    return column.cast(pa.string())

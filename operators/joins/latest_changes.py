@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
+from ...core.rows.text import value_texts
 from ..runtime.pack import micros, newest_rows
 from ..state.key_runs import Found, KeyRuns, PlaceRanges, UInt64s, key_places, ranges, row_places
 from .band import LEFT, RIGHT
@@ -185,16 +186,6 @@ def key_texts(rows: pa.Table, key: Sequence[str]) -> pa.ChunkedArray:
     if len(parts) == 1:
         return parts[0]
     return pc.binary_join_element_wise(*(pc.replace_substring(each, ",", "\\,") for each in parts), ",")
-
-
-def value_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the values of a column as text, the same for 0.0 and -0.0, and in UTC for times with a zone."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 and 0.0 are one key
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit))  # in UTC
-    return column.cast(pa.string())
 
 
 Rows = tuple[pa.Table | None, pa.Table | None]

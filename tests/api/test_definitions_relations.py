@@ -6,7 +6,7 @@ from deltalake import write_deltalake
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.hosting.registry.journal import Journal
+from upstream.hosting.journal import Journal
 
 
 def test_relations_are_declared_refreshed_and_dropped(tmp_path, monkeypatch):

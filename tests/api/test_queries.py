@@ -6,7 +6,7 @@ from kit.registries import COUNTS, FAST, OF_FAST
 
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError, TableError
-from upstream.hosting.registry.journal import Journal
+from upstream.hosting.journal import Journal
 from upstream.testing.inputs import Input
 
 BUSES = "vehicle_id STRING, route_id STRING, speed DOUBLE, timestamp TIMESTAMP"

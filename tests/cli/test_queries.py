@@ -5,8 +5,8 @@ import pytest
 from deltalake import write_deltalake
 from kit.registries import COUNTS, FAST, OF_FAST, begun
 
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import registry_now
 
 from . import in_process
 

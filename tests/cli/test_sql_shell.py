@@ -11,7 +11,7 @@ from upstream.api.queries import Queries, queries
 from upstream.cli.sql_shell import Shell, changes, completions, converse, grid, snapshot, statements_of
 from upstream.cli.sql_statements import parse
 from upstream.conf.errors import OptionError, QueryRefusedError
-from upstream.hosting.registry.edits import define_stream
+from upstream.hosting.edits import define_stream
 
 
 class Finished:

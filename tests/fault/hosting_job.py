@@ -16,7 +16,7 @@ import polars as pl
 from deltalake import DeltaTable
 
 import upstream as us
-from upstream.hosting.registry.journal import Journal
+from upstream.hosting.journal import Journal
 
 SCHEMA = "k BIGINT, t TIMESTAMP, g BIGINT, v BIGINT"
 SHORT = "1 millisecond"

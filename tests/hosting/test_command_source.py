@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from upstream.core.feedback.checkpoint_layout import stage_folder
 from upstream.core.feedback.reports import StageReport, write_report
 from upstream.hosting import command_source
+from upstream.hosting.changes import Change
 from upstream.hosting.command_source import (
     Candidate,
     CommandPlanner,
@@ -21,11 +22,10 @@ from upstream.hosting.command_source import (
     next_served,
     seconds_for_results,
 )
+from upstream.hosting.edits import record
 from upstream.hosting.messages import TICK
-from upstream.hosting.output import BatchOutcome, Began
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import record
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.output import BatchOutcome
+from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import HostReport, QueryReport, Reports
 from upstream.storage.folder import folder_at
 
@@ -126,9 +126,7 @@ class Job:
     def after(self, costs, waiting=None, began=()):
         """Report a batch that has put out results at some costs; others wait."""
         self.batch += 1
-        outcome = BatchOutcome(
-            rows=dict.fromkeys(costs, 1), waiting=waiting or {}, began={each: Began(None) for each in began}
-        )
+        outcome = BatchOutcome(rows=dict.fromkeys(costs, 1), waiting=waiting or {}, began=dict.fromkeys(began))
         active = [each.id for each in registry_now(self.checkpoint).active.values()]
         self.reports.take(self.batch, outcome, active, {}, 0.5 + sum(costs.values()), costs)
 

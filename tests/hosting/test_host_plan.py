@@ -23,14 +23,14 @@ def test_queries_over_the_same_streams_share_rows_and_an_evaluation():
     assert (trades.domain.streams, trades.domain.clock) == (("trade",), "event")
     assert newest.domain.clock == "arrival"
     assert join.domain.streams == ("quote", "trade")
-    assert [each.group for each in trades.pieces] == [each.group for each in sums.pieces]
-    assert trades.pieces[0].group != join.pieces[0].group
-    for query in plan.queries.values():
-        for piece in query.pieces:
-            group = plan.groups[piece.group]
-            assert set(group.routings) == {route.stream for route in piece.fragment.routes}
-            for stream, name in group.routings.items():
-                assert [each.name for each in plan.routings[stream]].count(name) == 1
+    assert [each.group for each in trades.fragments] == [each.group for each in sums.fragments]
+    assert trades.fragments[0].group != join.fragments[0].group
+    fragments = [each for query in plan.queries.values() for each in query.fragments]
+    for each in fragments:
+        assert [route.name in plan.routes[route.stream.name] for route in each.routes] == [True] * len(each.routes)
+        for other in fragments:
+            same = (each.domain, each.routes) == (other.domain, other.routes)
+            assert (each.group == other.group) == same
 
 
 def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_them():
@@ -50,8 +50,7 @@ def test_what_two_versions_share_is_not_planned_again():
     assert plan.queries[1] is before.queries[1]
     alone = HostPlan.of(VERSIONS(2), range(4))
     assert plan.queries == alone.queries
-    assert plan.groups == alone.groups
-    assert plan.routings == alone.routings
+    assert plan.routes == alone.routes
     other = HostPlan.of(VERSIONS(2), range(3), before)
     assert other.queries == HostPlan.of(VERSIONS(2), range(3)).queries
 

@@ -17,12 +17,12 @@ from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
 from upstream.core.rows.system_column import SYSTEM
+from upstream.hosting.changes import Change
+from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.job import start
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import define_stream, drop_query, opened, record
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.storage.folder import folder_at

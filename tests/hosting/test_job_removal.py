@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 import upstream as us
 from upstream.cli.queries import app
 from upstream.conf.errors import OptionError, TableError
+from upstream.hosting.changes import Change
+from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.job import DroppedTables
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import define_stream, drop_query, opened, record
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.registry import registry_now
 from upstream.operators.relations.plan.nodes import Stream
 
 COUNT = "SELECT bus, COUNT(*) AS n FROM LATEST(buses) GROUP BY bus"

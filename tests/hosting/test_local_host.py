@@ -15,7 +15,7 @@ from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, is_beh
 from upstream.hosting import host_plan
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
-from upstream.hosting.placement.placement import placed
+from upstream.hosting.placement import placed
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.zsets import TIME

@@ -14,9 +14,9 @@ from kit.hosting import Versions, result_table
 from upstream.hosting.evaluations import PlanEvaluation, StepResult
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import Outbox
-from upstream.hosting.output import Began, DeferredChanges, KnownQueries, OutputControl, ResultOutput, outcome_of
-from upstream.hosting.results import Stamp, net
-from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
+from upstream.hosting.output import DeferredChanges, KnownQueries, OutputControl, ResultOutput, outcome_of
+from upstream.hosting.results import Stamp
+from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT, consolidated
 from upstream.operators.state.store import DictStore
 
 COUNTS = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
@@ -154,6 +154,10 @@ _ROWS = st.lists(
 )
 
 
+def net(changes):
+    return consolidated(changes.with_columns(pl.lit(0, pl.Int64).alias(TIME)))
+
+
 @given(st.lists(_ROWS, min_size=1, max_size=20))
 def test_what_waits_adds_up_in_few_pages(batches):
     store = DictStore()
@@ -219,12 +223,12 @@ def again(known):
 def test_queries_that_begin_in_one_batch_are_a_generation():
     known = KnownQueries({})
     known.follow(plan(4))
-    assert [known.generation(number) for number in (1, 4)] == [4, 4]
+    assert [known.to_json()["begun"][number] for number in (1, 4)] == [4, 4]
     known = again(known)
     known.follow(plan(6))
-    assert [known.generation(number) for number in (1, 5)] == [4, 6]
+    assert [known.to_json()["begun"][number] for number in (1, 5)] == [4, 6]
     known.follow(plan(7))
-    assert [known.generation(number) for number in (7, 5)] == [7, 6]
+    assert [known.to_json()["begun"][number] for number in (7, 5)] == [7, 6]
 
 
 def test_a_query_that_failed_does_not_run_until_it_is_another_incarnation():
@@ -245,14 +249,14 @@ def test_work_for_the_second_stage_is_named_by_the_generation():
     known = KnownQueries({})
     known.follow(plan(4))
     one, two = plan(4).queries.values()
-    assert known.job_name(one, one.pieces[0]) != known.job_name(two, two.pieces[0])
-    piece = replace(one.pieces[0], fragment=replace(one.pieces[0].fragment, onward=()))
-    assert known.job_name(one, piece) == known.job_name(two, piece) == f"{piece.name}@4"
+    assert known.job_name(one, one.fragments[0]) != known.job_name(two, two.fragments[0])
+    shared = replace(one.fragments[0], onward=())
+    assert known.job_name(one, shared) == known.job_name(two, shared) == f"{shared.name}@4"
 
 
 def test_what_is_refused_has_failed():
     known = KnownQueries({})
-    made = HostPlan(8, [0])
+    made = HostPlan(Versions({8: {}})(8), [0])
     made.refused[3] = "q", "no"
     known.follow(made)
     assert known.failed == {3: "no"}
@@ -287,14 +291,14 @@ def test_the_order_does_not_matter():
         outcome = of(order)
         assert sorted(outcome.staged.pop(1)) == [b"a", b"b"]
         assert (outcome.rows, outcome.took_s, outcome.staged) == ({1: 5}, {1: 0.75}, {})
-        assert outcome.began == {1: Began(9)}
+        assert outcome.began == {1: 9}
         assert outcome.failed == {2: ("two", "a cast")}
 
 
 def test_what_is_never_whole_in_one_shard_is_never_whole():
     shards = [OutputControl("begun", 1, "one", whole_from=since) for since in (3, None, 5)]
     for order in itertools.permutations(shards):
-        assert of((each, None) for each in order).began == {1: Began(None)}
+        assert of((each, None) for each in order).began == {1: None}
 
 
 def test_late_rows_count_for_each_query_and_shard():

@@ -4,9 +4,9 @@ from datetime import datetime, timezone
 
 from kit.registries import COUNTS, FAST, begun, register
 
-from upstream.hosting.output import BatchOutcome, Began
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import record
+from upstream.hosting.changes import Change
+from upstream.hosting.edits import record
+from upstream.hosting.output import BatchOutcome
 from upstream.hosting.reports import QueryReport, Reports, listed
 from upstream.storage.folder import folder_at
 
@@ -15,7 +15,7 @@ def test_batches_add_up_over_restarts_and_repeats(tmp_path):
     folder = folder_at(str(tmp_path))
     reports = Reports(folder)
     assert reports.read() == {}
-    reports.take(0, BatchOutcome(rows={1: 3}, began={1: Began(7)}, late={1: 1}), [1, 2], {1: (100, 0.5)})
+    reports.take(0, BatchOutcome(rows={1: 3}, began={1: 7}, late={1: 1}), [1, 2], {1: (100, 0.5)})
     first = QueryReport(True, 7, 3, 1, 0, 100, 0.5)
     assert reports.read() == {1: first, 2: QueryReport()}
     for again in (reports, Reports(folder)):  # in the same process, or after a restart
@@ -23,7 +23,7 @@ def test_batches_add_up_over_restarts_and_repeats(tmp_path):
         assert again.read()[1] == first
     again = Reports(folder)
     again.take(1, BatchOutcome(), [1, 2], {})
-    again.take(2, BatchOutcome(rows={1: 2}, began={2: Began(None)}), [1, 2], {1: (200, None)})
+    again.take(2, BatchOutcome(rows={1: 2}, began={2: None}), [1, 2], {1: (200, None)})
     assert Reports(folder).read() == {1: QueryReport(True, 7, 5, 1, 2, 200, None), 2: QueryReport(begun=True)}
     again.take(3, BatchOutcome(late={2: 4}), [2], {})
     assert Reports(folder).read() == {2: QueryReport(begun=True, late=4)}
@@ -31,7 +31,7 @@ def test_batches_add_up_over_restarts_and_repeats(tmp_path):
 
 def test_what_waits_is_there_until_it_is_put_out(tmp_path):
     reports = Reports(folder_at(str(tmp_path)))
-    reports.take(0, BatchOutcome(began={1: Began(0), 2: Began(0)}, waiting={1: 70, 2: 90}), [1, 2], {})
+    reports.take(0, BatchOutcome(began={1: 0, 2: 0}, waiting={1: 70, 2: 90}), [1, 2], {})
     assert {number: each.waiting_since_us for number, each in reports.read().items()} == {1: 70, 2: 90}
     reports.take(1, BatchOutcome(waiting={1: 70}, failed={1: ("one", "a cast")}), [1, 2], {})
     assert {number: each.waiting_since_us for number, each in reports.read().items()} == {1: None, 2: None}
@@ -79,7 +79,7 @@ def test_how_often_a_query_has_results(tmp_path):
         reports.take(batch, outcome, [1, 2], {})
         return {number: each.likely for number, each in reports.read().items()}
 
-    assert after(0, BatchOutcome(began={1: Began(0)}, rows={1: 1})) == {1: 1.0, 2: 1.0}
+    assert after(0, BatchOutcome(began={1: 0}, rows={1: 1})) == {1: 1.0, 2: 1.0}
     assert after(1, BatchOutcome(rows={2: 1})) == {1: 0.7, 2: 1.0}, "before it has begun nothing is known"
     assert after(2, BatchOutcome(waiting={1: 50})) == {1: 0.79, 2: 1.0}
     assert after(3, BatchOutcome(waiting={1: 50}, rows={2: 1})) == {1: 0.79, 2: 1.0}, "who knows what it has had"

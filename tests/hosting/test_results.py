@@ -1,17 +1,13 @@
-from collections import Counter
-
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kit.hosting import Versions, result_table
 
 from upstream.conf.errors import QueryError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.host_plan import HostPlan
-from upstream.hosting.results import Stamp, net, result_frames
+from upstream.hosting.results import Stamp, result_frames
 from upstream.operators.relations.zsets import TIME, WEIGHT
 
 NEWEST = "SELECT vehicle_id, route_id FROM LATEST(buses) WHERE speed > 1 EMIT CHANGES"
@@ -82,14 +78,3 @@ def test_rows_of_a_bucket_are_those_of_its_keys():
     assert sum(each.num_rows for each in found.values()) == 30
     for number, table in found.items():
         assert set(bucket_of([table.column(name) for name in hosted.result.key], 3).tolist()) == {number}
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("12"), st.integers(0, 3), st.sampled_from([-1, 1, 2])))
-)
-def test_net_changes_are_the_sums_of_weights(rows):
-    expected: Counter[tuple[str, str]] = Counter()
-    for one, two, _, weight in rows:
-        expected[one, two] += weight
-    found = {(one, two): weight for one, two, weight in net(changes(rows)).rows()}
-    assert found == {key: weight for key, weight in expected.items() if weight}

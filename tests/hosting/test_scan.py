@@ -28,11 +28,11 @@ from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning
 from upstream.expressions.nodes import Field
 from upstream.expressions.types import call
 from upstream.hosting import host_plan
+from upstream.hosting.changes import pinned
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
-from upstream.hosting.placement.placement import Fragment, Placement, Route
-from upstream.hosting.registry.changes import pinned
+from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.scan import ScanStep, _rows, as_sent, in_order, oldest_arrival, rows_of, slots_of
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 
@@ -44,7 +44,7 @@ START_US = int(EPOCH.timestamp() * 1_000_000)
 
 def scan(table, by=(SYM,), slots=(70, 80, 90)):
     def placed(plan):
-        return Placement((Fragment(plan, (Route("trade", by),), None),), None)
+        return Placement((Fragment(plan, (Route(TRADE, by),), None),), None)
 
     with patch.object(host_plan, "placed", placed):
         versions = Versions({1: {"q": (1, TEXT)}})

@@ -101,9 +101,9 @@ def test_an_evaluation_runs_fewer_operators_if_and_only_if_some_are_shared(one, 
         groups: dict[str, Evaluation] = {}
         for number in numbers:
             query = plan.queries[number]
-            for at, piece in enumerate(query.pieces):
-                group = groups.setdefault(piece.group, Evaluation(DictStore(), clock=query.domain.clock))
-                group.add(f"{number} {at}", piece.fragment.plan)
+            for at, each in enumerate(query.fragments):
+                group = groups.setdefault(each.group, Evaluation(DictStore(), clock=query.domain.clock))
+                group.add(f"{number} {at}", each.plan)
         return sum(each.operators for each in groups.values())
 
     apart, together = operators(1) + operators(2), operators(1, 2)

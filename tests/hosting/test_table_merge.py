@@ -13,13 +13,13 @@ from kit.hosting import scanned
 from upstream.conf.errors import TableError
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.delta_format.latest_table import BUCKET
+from upstream.hosting.changes import Change
+from upstream.hosting.edits import define_stream, opened, record
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
 from upstream.hosting.output import OutputControl, outcome_of
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import define_stream, opened, record
-from upstream.hosting.registry.registry import registry_at
+from upstream.hosting.registry import registry_at
 from upstream.hosting.table_merge import GivenForTables, MergeStep, tables_of
 from upstream.operators.runtime.pack import PACKED
 from upstream.sink.results.result_tables import ResultTables

@@ -20,7 +20,7 @@ import polars as pl
 from deltalake import DeltaTable
 
 import upstream as us
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.registry import registry_now
 
 _NEWEST = "(SELECT k, t, g, v FROM came QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY t DESC) = 1)"
 _OURS = ("row_key", "copy", "time")

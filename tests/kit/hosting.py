@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.expressions.nodes import Field
+from upstream.hosting.changes import Settings
 from upstream.hosting.host_plan import HostPlan
 from upstream.hosting.local_host import LocalHost, OutputRow
 from upstream.hosting.messages import Command
-from upstream.hosting.placement.placement import Fragment, Placement, Route
-from upstream.hosting.registry.changes import Settings
-from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.placement import Fragment, Placement, Route
+from upstream.hosting.registry import RegisteredQuery, Registry
 from upstream.hosting.results import result_rows
 from upstream.operators.relations.plan.nodes import (
     Aggregate,
@@ -43,8 +43,8 @@ STREAMS = (TRADE, QUOTE, BUSES)
 
 def gathered(plan: Node) -> Placement:
     """Place a plan in one slot of the first stage."""
-    names = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
-    return Placement((Fragment(plan, tuple(Route(name, ()) for name in names), None),), None)
+    streams = {each.name: each for each in walk(plan) if isinstance(each, Stream)}
+    return Placement((Fragment(plan, tuple(Route(streams[name], ()) for name in sorted(streams)), None),), None)
 
 
 def windows_first(plan: Node) -> Placement:
@@ -76,7 +76,7 @@ def _window(node: WindowOver, every_change: bool) -> Fragment:
     elif isinstance(node.window, RowWindow):
         names = node.window.partition
     by = tuple(Field(name, stream.schema.field(name).type) for name in names)
-    return Fragment(node, (Route(stream.name, by),), (), every_change)
+    return Fragment(node, (Route(stream, by),), (), every_change)
 
 
 class Versions:

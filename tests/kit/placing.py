@@ -1,4 +1,4 @@
-"""Plans that are evaluated in slots, as :func:`upstream.hosting.placement.placement.placed` divides them."""
+"""Plans that are evaluated in slots, as :func:`upstream.hosting.placement.placed` divides them."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 
 from upstream.expressions.nodes import Expression
-from upstream.hosting.placement.placement import Fragment, Placement
+from upstream.hosting.placement import Fragment, Placement
 from upstream.hosting.scan import slots_of
 from upstream.operators.relations.evaluation import Evaluation, EvaluationStep
 from upstream.operators.relations.operator import computed
@@ -78,16 +78,15 @@ class Divided:
     def _part(
         self, number: int, fragment: Fragment, rows: Mapping[str, pl.DataFrame], low_watermark: int
     ) -> list[pl.DataFrame]:
-        schemas = {each.name: each.schema for each in walk(fragment.plan) if isinstance(each, Stream)}
         gathered = fragment.gathered_in(self._first)
-        assert {each.stream for each in fragment.routes} == set(schemas)
+        assert {each.stream for each in fragment.routes} == {x for x in walk(fragment.plan) if isinstance(x, Stream)}
         assert len({bool(each.by) for each in fragment.routes}) == 1, "either all streams are gathered, or none"
         routed: list[dict[str, pl.DataFrame]] = [{} for _ in range(self._first)]
         for route in fragment.routes:
-            frame = rows[route.stream]
-            slots = chosen_slots(frame, route.by, schemas[route.stream], self._first, gathered)
+            name = route.stream.name
+            slots = chosen_slots(rows[name], route.by, route.stream.schema, self._first, gathered)
             for slot, its in enumerate(routed):
-                its[route.stream] = frame.filter(slots == slot)
+                its[name] = rows[name].filter(slots == slot)
         used = range(self._first) if fragment.routes[0].by else [gathered]
         return [_stepped(self._stores[number][slot], fragment.plan, routed[slot], low_watermark) for slot in used]
 

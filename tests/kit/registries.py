@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from upstream.hosting.registry.changes import Change, Settings
-from upstream.hosting.registry.edits import record
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import Registry
+from upstream.hosting.changes import Change, Settings
+from upstream.hosting.edits import record
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import Registry
 
 from .continuous import BUSES, DOMAINS, QUOTE, TRADE
 

@@ -11,10 +11,10 @@ from kit.registries import COUNTS
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.reports import read_values, remove_values, write_value
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.edits import define_stream, opened, record
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import registry_at
+from upstream.hosting.changes import Change
+from upstream.hosting.edits import define_stream, opened, record
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import registry_at
 from upstream.sink.commit.last_commit import ITS_TABLE, read_last_commits
 from upstream.storage.atomic_write import write_whole
 from upstream.storage.folder import TableFolder
@@ -86,7 +86,7 @@ def test_a_writer_that_fails_leaves_the_last_one(stored):
 def test_the_registry_of_queries_is_in_the_store(stored, monkeypatch):
     """With several writers. The server has no TLS, which no variable of the environment permits."""
     sink = stored()
-    monkeypatch.setattr("upstream.hosting.registry.journal.TableFolder", partial(TableFolder, storage=sink.storage))
+    monkeypatch.setattr("upstream.hosting.journal.TableFolder", partial(TableFolder, storage=sink.storage))
     checkpoint = f"s3a://lake/{sink.folder.name}_queries"
     with pytest.raises(CheckpointError, match="no registry"):
         registry_at(checkpoint, 0)

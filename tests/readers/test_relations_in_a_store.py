@@ -13,7 +13,7 @@ from kit.registries import begun, register
 import upstream as us
 from upstream.conf.errors import TableError
 from upstream.hosting.host_plan import HostPlan
-from upstream.hosting.registry.registry import registry_now
+from upstream.hosting.registry import registry_now
 from upstream.hosting.scan import stored_rows
 
 from .stored import SECRETS
@@ -23,8 +23,10 @@ NAMED = "SELECT b.vehicle_id, r.name FROM LATEST(buses) AS b JOIN routes AS r ON
 
 def _rows(checkpoint: str, storage: dict[str, str]) -> list[tuple[object, ...]]:
     plan = HostPlan.of(registry_now(checkpoint), range(2))
-    group = next(each for each in plan.groups.values() if "routes" in each.routings)
-    return sorted(row for shard in range(2) for row in stored_rows(plan, group, shard, storage)["routes"]().iter_rows())
+    fragment = next(each for query in plan.queries.values() for each in query.fragments)
+    return sorted(
+        row for shard in range(2) for row in stored_rows(fragment.routes, shard, 2, storage)["routes"]().iter_rows()
+    )
 
 
 def test_a_relation_is_declared_read_and_refreshed(tmp_path, storage):

@@ -93,7 +93,7 @@ def _goes_on(mended: Any) -> Any:
 
 
 def _version_of_now(mended: Any) -> Any:
-    from upstream.hosting.registry.journal import Journal
+    from upstream.hosting.journal import Journal
 
     return lambda at, batch: dataclasses.replace(mended(at, batch), version=Journal(at).version())
 
@@ -132,7 +132,7 @@ DEFECTS = {
     "tail-read-again": Defect(
         "cut", 0, _from_the_beginning, ("datasource.connectors.kafka.positions:Positions._continued",)
     ),
-    "forgotten-tombstone": Defect("hosted", 5, _no_tombstones, (f"{_HOSTING}.first_stage:rows_of",)),
+    "forgotten-tombstone": Defect("hosted", 5, _no_tombstones, (f"{_HOSTING}.stages:rows_of",)),
     "nothing-begins-anew": Defect("hosted", 76, _goes_on, ("sink.results.result_tables:start_of",)),
     "batch-twice": Defect("hosted", 0, _gives(False), ("sink.commit.batch_identity:BatchIdentity.is_in",)),
     "registry-of-now": Defect("hosted", 0, _version_of_now, _COMMANDS),

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from kit import golden
 
 from upstream.hosting.host_plan import PlacedQuery
-from upstream.hosting.registry.registry import RegisteredQuery, Registry
+from upstream.hosting.registry import RegisteredQuery, Registry
 from upstream.hosting.reports import QueryReport
 
 from .hosted_inputs import HostedInputs

@@ -21,16 +21,16 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from upstream.hosting import evaluations, host_plan
+from upstream.hosting import registry as registries
+from upstream.hosting.changes import Change, Settings
 from upstream.hosting.command_source import CommandPlanner
+from upstream.hosting.edits import declare, record, refresh
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.job import HostedBatches
+from upstream.hosting.journal import Journal
 from upstream.hosting.local_host import LocalHost, OutputRow
 from upstream.hosting.messages import command_of_batch
-from upstream.hosting.registry import registry as registries
-from upstream.hosting.registry.changes import Change, Settings
-from upstream.hosting.registry.edits import declare, record, refresh
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import Registry, registry_at, registry_now
+from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports
 from upstream.hosting.table_merge import GivenForTables
 from upstream.sink.results import known_table, result_table

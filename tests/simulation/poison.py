@@ -19,9 +19,9 @@ from kit.continuous import BUSES, CATALOG, END_US, EPOCH, FORMS, QUOTE, TRADE
 from kit.hosting import Tables, Versions, frame, is_behind, scanned
 
 from upstream.conf.errors import UpstreamError
+from upstream.hosting.host_plan import rehearse
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
-from upstream.hosting.placement.rehearsal import rehearse
 from upstream.sql import bind
 
 HEALTHY = tuple(each for each in FORMS if "Requests" not in each and "Domains" not in each)[:20]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ...expressions.nodes import Call, Constant, Expression, Field, fields, substituted
-from ...operators.relations.plan.bounds import UnboundedError, growth_of
-from ...operators.relations.plan.expression_rules import never_fails
-from ...operators.relations.plan.identity import content
-from ...operators.relations.plan.nodes import (
+from ..expressions.nodes import Call, Constant, Expression, Field, fields, substituted
+from ..operators.relations.plan.bounds import UnboundedError, growth_of
+from ..operators.relations.plan.expression_rules import never_fails
+from ..operators.relations.plan.identity import content
+from ..operators.relations.plan.nodes import (
     Aggregate,
     Changes,
     Copies,
@@ -34,8 +34,8 @@ from ...operators.relations.plan.nodes import (
     WindowOver,
     walk,
 )
-from ...operators.relations.plan.properties import key_of
-from ...operators.relations.zsets import is_hashable
+from ..operators.relations.plan.properties import key_of
+from ..operators.relations.zsets import is_hashable
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Route:
     :meth:`Fragment.gathered_in`.
     """
 
-    stream: str
+    stream: Stream
     by: tuple[Expression, ...]
 
 
@@ -316,8 +316,8 @@ def _mixed(node: Node) -> bool:
 
 
 def _routes(way: _Way) -> tuple[Route, ...]:
-    found = {each.name: by for each, by in way.items() if isinstance(each, Stream)}
-    return tuple(Route(name, found[name]) for name in sorted(found))
+    found = [Route(each, by) for each, by in way.items() if isinstance(each, Stream)]
+    return tuple(sorted(found, key=lambda route: route.stream.name))
 
 
 def _is_stream(node: Node) -> bool:

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ...conf.errors import CheckpointError
-from ...conf.locations import checkpoint_location
-from ...storage.atomic_write import write_whole
-from ...storage.folder import TableFolder
+from ..conf.errors import CheckpointError
+from ..conf.locations import checkpoint_location
+from ..storage.atomic_write import write_whole
+from ..storage.folder import TableFolder
 from .changes import Change, Settings
 
 _FOLDER = "queries"

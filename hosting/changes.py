@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import pyarrow as pa
 
-from ...conf.errors import CheckpointError, OptionError, SchemaError
-from ...operators.relations.plan.nodes import StoredTable, Stream
-from ...operators.tables.reading import pinned_table
+from ..conf.errors import CheckpointError, OptionError, SchemaError
+from ..operators.relations.plan.nodes import StoredTable, Stream
+from ..operators.tables.reading import pinned_table
 
 if TYPE_CHECKING:
-    from ...sql.catalog import Catalog
+    from ..sql.catalog import Catalog
 
 
 Kind = Literal[
@@ -84,7 +84,7 @@ class Settings:
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def catalog(self) -> Catalog:
-        from ...sql.catalog import Catalog
+        from ..sql.catalog import Catalog
 
         catalog = Catalog()
         for each in self.streams:
@@ -239,7 +239,7 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
     known = list(names)
     spelled = found(name, known) if isinstance(name, str) else None
     if spelled is None:
-        from ...sql.places import near  # with the parser, which the process that plans batches does without
+        from ..sql.places import near  # with the parser, which the process that plans batches does without
 
         hint = near(str(name), known, all_of="there are") or f"register a {what} first"
         raise OptionError(f"there is no {what} '{name}'", expected=f"the name of a registered {what}", hint=hint)

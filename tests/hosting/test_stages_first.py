@@ -9,10 +9,10 @@ from pyspark.sql import Row
 
 from upstream.core.rows.frames import from_frame
 from upstream.hosting import host_plan
-from upstream.hosting.first_stage import FirstStage
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import Command, control_of
 from upstream.hosting.scan import ScanStep
+from upstream.hosting.stages import FirstStage
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
 from upstream.operators.state.store import DictStore
 
@@ -120,7 +120,7 @@ def test_late_rows_are_counted():
 
 def test_queries_whose_rows_cannot_be_divided_fail():
     shard = Shard()
-    (routing,) = shard.plans(1).routings["trade"]
+    (routing,) = shard.plans(1).routes["trade"].values()
     found = shard.run(1, {}, [control_of("unroutable", routing=routing.name, reason="1 / 0")])
     assert [(each["kind"], each.get("reason")) for each in found] == [("failed", "1 / 0"), ("heard", None)]
 
@@ -132,7 +132,7 @@ def test_changes_for_the_second_stage_go_where_they_are_together():
     (sent,) = [each for each in found if each["kind"] == "changes"]
     (query,) = shard.plans(1).queries.values()
     assert sent["slot"] == shard.plans.slots[query.shard or 0]
-    assert sent["job"] == f"{query.pieces[0].name}@1"
+    assert sent["job"] == f"{query.fragments[0].name}@1"
     changes = from_frame(sent["frame"])
     assert changes.num_rows > 0
     assert {TIME, WEIGHT} < set(changes.column_names)

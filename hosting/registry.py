@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ...conf.errors import CheckpointError
-from ...expressions.kinds import UTC
-from ...operators.relations.plan.nodes import Stream
+from ..conf.errors import CheckpointError
+from ..expressions.kinds import UTC
+from ..operators.relations.plan.nodes import Stream
 from .changes import Change, Settings, found, known_name, relation_of, whole_view
 from .journal import Journal
 
 if TYPE_CHECKING:
-    from ...sql import Catalog, Query
+    from ..sql import Catalog, Query
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,8 @@ _versions: OrderedDict[str, _Versions] = OrderedDict()
 def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
     """Return a query with its plan; inactive if it cannot be bound."""
     # The process that plans batches needs no plans, and does without the parser.
-    from ...operators.relations.operator import FAILURES, attributed
-    from ...sql import bind
+    from ..operators.relations.operator import FAILURES, attributed
+    from ..sql import bind
 
     try:
         return replace(query, bound=bind(query.text, catalog.in_zone(query.time_zone)))

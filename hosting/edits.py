@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
-from ...conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
-from ...conf.locations import Place, check_apart, real_location, relation_of_places
-from ...expressions.kinds import UTC
-from ...operators.relations.plan.nodes import Stream, walk
-from ...sink.commit.last_commit import read_query_id
-from ...sink.results.deletion import refuse_foreign
-from ...sql import Catalog, Query, bind
-from ...storage.folder import folder_at
-from ..placement.rehearsal import rehearse
+from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
+from ..conf.locations import Place, check_apart, real_location, relation_of_places
+from ..expressions.kinds import UTC
+from ..operators.relations.plan.nodes import Stream, walk
+from ..sink.commit.last_commit import read_query_id
+from ..sink.results.deletion import refuse_foreign
+from ..sql import Catalog, Query, bind
+from ..storage.folder import folder_at
 from .changes import Change, Settings, change_to, check_name, found, known_name, pinned, relation_of, whole_view
+from .host_plan import rehearse
 from .journal import Journal
 from .registry import RegisteredQuery, Registry, registry_at, registry_now
 

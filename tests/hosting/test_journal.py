@@ -7,8 +7,8 @@ from kit.continuous import TRADE
 from kit.registries import STREAMS, begun
 
 from upstream.conf.errors import CheckpointError, EnvironmentMissingError
-from upstream.hosting.registry.changes import Change, Settings
-from upstream.hosting.registry.journal import Journal
+from upstream.hosting.changes import Change, Settings
+from upstream.hosting.journal import Journal
 
 
 def test_versions_follow_each_other(tmp_path):

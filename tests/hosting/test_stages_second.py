@@ -9,7 +9,7 @@ from upstream.hosting import host_plan
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import Command, control_of
 from upstream.hosting.output import OutputControl
-from upstream.hosting.second_stage import SecondStage
+from upstream.hosting.stages import SecondStage
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
 from upstream.operators.state.store import DictStore
 
@@ -29,7 +29,7 @@ class Shard:
             self.plans(2)
         assert self.query.shard is not None
         self.number = self.query.shard
-        (self.piece,) = self.query.pieces
+        (self.piece,) = self.query.fragments
 
     def run(self, rows, version=1):
         stage = SecondStage(lambda: Command(0, version), self.plans)
@@ -49,7 +49,7 @@ class Shard:
         )
 
     def changes(self, shard, *rows, version=1):
-        schema = self.piece.fragment.plan.schema
+        schema = self.piece.plan.schema
         size = len(rows)
         columns: dict[str, pa.Array] = {each.name: pa.nulls(size, each.type) for each in schema}
         columns["sym"] = pa.array([sym for sym, _, _ in rows], pa.string())

@@ -10,14 +10,15 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...operators.joins.latest_changes import NO_ROW, value_texts
-from ...operators.relations.plan.bounds import growth_of
-from ...operators.relations.plan.nodes import Changes, Copies, Node
-from ...operators.relations.plan.properties import key_of, never_null
-from ...operators.relations.windows import check_years
-from ...operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, to_table
+from ..core.rows.text import value_texts
+from ..operators.relations.plan.bounds import growth_of
+from ..operators.relations.plan.nodes import Changes, Copies, Relation
+from ..operators.relations.plan.properties import key_of, never_null
+from ..operators.relations.windows import check_years
+from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, to_table
+from ..sink.results.result_table import ResultTable
 
-NULL = NO_ROW
+NULL = "\\N"
 """The text of null. No value has it: a backslash in a value is doubled."""
 
 
@@ -81,11 +82,24 @@ class Result:
 
     kind: Literal["latest", "feed"]  # "latest": the current rows by key; "feed": one row for each change, forever.
     key: tuple[str, ...]  # Columns of the table, never null; empty for a feed.
-    plan: Node  # The query's plan; copies of rows are numbered if they can be equal.
+    plan: Relation | Changes  # The query's plan; copies of rows are numbered if they can be equal.
     schema: pa.Schema
     identity: tuple[str, ...]  # The plan's identifying columns: the key, unless there is a `row_key`.
     row_key: str | None  # The table's first column, if it holds the identity as text.
     time: str | None  # A feed's last column, each change's time; null for rows from the beginning.
+
+    def table(
+        self,
+        incarnation: int,
+        name: str,
+        location: str,
+        buckets: int,
+        options: tuple[tuple[str, str], ...] = (),
+        *,
+        overwrite: bool = False,
+    ) -> ResultTable:
+        keep = "all" if self.kind == "feed" else "latest"
+        return ResultTable(incarnation, name, location, self.schema, self.key, keep, buckets, options, overwrite)
 
     def of(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return the plan's changes with the columns of the table, followed by their time and weight."""
@@ -104,7 +118,7 @@ class Result:
         return changes.with_columns(more).select(*self.schema.names, TIME, WEIGHT)
 
 
-def result_of(plan: Node) -> Result:
+def result_of(plan: Relation | Changes) -> Result:
     """Return the table for the result of a plan. Streams of changes, and equal rows that never leave, become feeds.
 
     The key is :func:`~..relations.keys.key_of`. Where rows can be equal, their copies are numbered in a column
@@ -116,14 +130,14 @@ def result_of(plan: Node) -> Result:
     if not isinstance(plan, Changes) and key_of(plan) is None:
         growth = growth_of(plan)
         if growth.grows and not growth.retracts:
-            plan = Changes(plan, "istream")  # pyright: ignore[reportArgumentType]
+            plan = Changes(plan, "istream")
     if isinstance(plan, Changes):
         time = _free("change_time" if "time" in plan.schema.names else "time", plan.schema.names)
         return Result("feed", (), plan, plan.schema.append(pa.field(time, _MOMENT)), (), None, time)
     identity = key_of(plan)
     if identity is None:
         assert not isinstance(plan, Copies)
-        plan = Copies(plan, _free("copy", plan.schema.names))  # pyright: ignore[reportArgumentType]
+        plan = Copies(plan, _free("copy", plan.schema.names))
         growth_of(plan)
         identity = tuple(plan.schema.names)
     certain = never_null(plan)

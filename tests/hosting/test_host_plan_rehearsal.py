@@ -4,8 +4,8 @@ import pytest
 from kit.continuous import FORMS, relation
 
 from upstream.conf.errors import QueryRefusedError
-from upstream.hosting.placement import rehearsal
-from upstream.hosting.placement.rehearsal import rehearse
+from upstream.hosting import host_plan
+from upstream.hosting.host_plan import rehearse
 
 
 def rehearsed(text: str) -> None:
@@ -25,7 +25,7 @@ def test_a_refusal_is_in_the_words_of_the_query():
 @pytest.mark.parametrize("error", [AssertionError("odd"), RecursionError("odd"), OverflowError("odd")])
 def test_any_error_of_planning_is_a_refusal(error):
     with (
-        patch.object(rehearsal, "placed", side_effect=error),
+        patch.object(host_plan, "placed", side_effect=error),
         pytest.raises(QueryRefusedError, match=f"cannot be planned: {type(error).__name__}: odd"),
     ):
         rehearsed(FORMS[0])

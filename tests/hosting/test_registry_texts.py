@@ -3,8 +3,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from upstream.hosting.registry.changes import Change
-from upstream.hosting.registry.registry import RegistryTexts
+from upstream.hosting.changes import Change
+from upstream.hosting.registry import RegistryTexts
 
 _NAMES = st.sampled_from(["a", "b", "c"])
 _TEXTS = st.sampled_from(["one", "two"])

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from kit.continuous import CATALOG, END_US, EPOCH, FORMS, bound, relation
+from kit.continuous import CATALOG, END_US, EPOCH, FORMS, TRADE, bound, relation
 from kit.placing import Divided
 
 from upstream.expressions.nodes import Call, Constant, Field
 from upstream.expressions.types import call, cast
-from upstream.hosting.placement.placement import (
+from upstream.hosting.placement import (
     Fragment,
     Placement,
     Route,
@@ -25,7 +25,7 @@ from upstream.hosting.placement.placement import (
     placed,
     tracked,
 )
-from upstream.hosting.placement.result_schema import result_of
+from upstream.hosting.result_schema import result_of
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import Changes, Join, Sample, Stream, walk
@@ -38,7 +38,7 @@ from upstream.operators.state.store import DictStore
 def test_what_is_gathered_has_one_slot_that_depends_on_the_streams_or_on_the_plan():
     five, six = (relation(f"SELECT COUNT(*) AS n FROM trade [ROWS {n}]") for n in (5, 6))
     quotes = relation("SELECT COUNT(*) AS n FROM quote [ROWS 5]")
-    route = (Route("trade", ()),)
+    route = (Route(TRADE, ()),)
     first = {n: [Fragment(each, route, ()).gathered_in(97) for each in (five, six, quotes)] for n in range(2)}
     assert first[0] == first[1]
     assert first[0][0] == first[0][1] != first[0][2]
@@ -195,7 +195,7 @@ def many_rows(chosen, floats):
 def ways_of(placement):
     return [
         (
-            {route.stream: [str(each) for each in route.by] for route in fragment.routes},
+            {route.stream.name: [str(each) for each in route.by] for route in fragment.routes},
             None if fragment.onward is None else [str(each) for each in fragment.onward],
         )
         for fragment in placement.fragments

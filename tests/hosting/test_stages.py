@@ -1,7 +1,6 @@
 import json
 from datetime import timedelta
 
-import pyarrow as pa
 import pytest
 from kit.continuous import EPOCH, TRADE
 from kit.hosting import Versions, frame, scanned
@@ -9,11 +8,10 @@ from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.reports import StageReport, read_reports
-from upstream.hosting.first_stage import FirstStage
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import TICK, Command
 from upstream.hosting.scan import ScanStep
-from upstream.hosting.stage import StageState
+from upstream.hosting.stages import FirstStage, SecondShard
 from upstream.operators.state.store import DictStore
 
 MINUTE_US = 60_000_000
@@ -26,18 +24,18 @@ def plan(shards):
     return HostPlans(VERSIONS, range(shards))(1)
 
 
+def shard(store):
+    return SecondShard(0, plan(2), store, Command(0, 1))
+
+
 def test_what_a_stage_saves_is_there_in_the_next_batch():
     store = DictStore()
-    state = StageState(plan(2), store)
-    assert state.saved("heard") == {}
-    state.known.follow(plan(2))
-    state.known.fail([1], "a reason")
-    state.waiting.put("some", pa.table({"a": [1]}))
-    state.save(heard={"now": 7})
-    again = StageState(plan(2), store)
-    assert again.saved("heard") == {"now": 7}
+    before = shard(store)
+    before.known.follow(plan(2))
+    before.known.fail([1], "a reason")
+    before.run([])
+    again = shard(store)
     assert again.known.failed == {1: "a reason"}
-    assert [table.to_pydict() for table in again.waiting.take("some")] == [{"a": [1]}]
 
 
 @pytest.mark.parametrize(
@@ -45,11 +43,11 @@ def test_what_a_stage_saves_is_there_in_the_next_batch():
 )
 def test_the_state_of_other_shards_or_of_another_version_is_refused(key, value, message):
     store = DictStore()
-    StageState(plan(2), store).save()
+    shard(store).run([])
     head = json.loads(store.get("head", 0) or b"{}")
     store.put("head", 0, json.dumps({**head, key: value}).encode())
     with pytest.raises(CheckpointError, match=message):
-        StageState(plan(2), store)
+        shard(store)
 
 
 def test_a_shard_reports_what_it_holds_when_that_changes(tmp_path):

@@ -11,7 +11,7 @@ from kit.continuous import BUSES, DOMAINS, MOMENT, TRADE
 from kit.failures import misused, unfit
 
 from upstream.conf.errors import CheckpointError
-from upstream.hosting.registry.changes import (
+from upstream.hosting.changes import (
     Change,
     Settings,
     change_to,
@@ -21,7 +21,7 @@ from upstream.hosting.registry.changes import (
     pinned,
     relation_of,
 )
-from upstream.hosting.registry.registry import RegistryTexts
+from upstream.hosting.registry import RegistryTexts
 from upstream.operators.relations.plan.nodes import Stream
 
 CHANGES = st.builds(

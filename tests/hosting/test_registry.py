@@ -7,10 +7,10 @@ from kit.failures import misused
 from kit.registries import COUNTS, FAST, OF_FAST, STREAMS, begun, register
 
 from upstream.conf.errors import CheckpointError
-from upstream.hosting.registry.changes import Change, Settings
-from upstream.hosting.registry.edits import record
-from upstream.hosting.registry.journal import Journal
-from upstream.hosting.registry.registry import registry_at, text_of
+from upstream.hosting.changes import Change, Settings
+from upstream.hosting.edits import record
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import registry_at, text_of
 from upstream.sql import bind
 
 

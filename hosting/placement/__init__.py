@@ -1,1 +1,0 @@
-"""The division of a continuous query's plan among slots, and the table of its result."""

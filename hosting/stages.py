@@ -1,0 +1,484 @@
+"""The two stages: the first evaluates streams, the second what needs another key than that of the streams."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from ..conf.deep_stack import on_deep_stack
+from ..core.feedback.reports import StageReport, write_report
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.exact_integers import LOWEST
+from ..core.rows.frames import from_frame, to_frame
+from ..operators.relations.operator import FAILURES, attributed
+from ..operators.relations.plan.nodes import Node, Stream
+from ..operators.relations.zsets import TIME
+from ..operators.runtime.shard_processor import ShardProcessor
+from ..operators.state.store import check_head, read_head, write_head
+from .evaluations import BatchContext, Evaluations, PlanEvaluation, StepResult, WaitingTables, Watermarks
+from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
+from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
+from .output import DeferredChanges, KnownQueries, ResultOutput
+from .results import Stamp
+from .scan import divided, in_order, oldest_arrival, rows_of, shards_of, stored_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from ..operators.state.store import Store
+
+
+@dataclass
+class ShardEvaluation:
+    """An evaluation in a shard: its jobs by name, and its inputs by the name under which they wait."""
+
+    name: str
+    domain: Domain
+    routes: Mapping[str, PlacedRoute] = field(default_factory=dict[str, PlacedRoute])  # in the first stage
+    given: Mapping[str, Node] = field(default_factory=dict[str, Node])  # in the second stage
+    jobs: dict[str, PlanEvaluation] = field(default_factory=dict[str, PlanEvaluation])
+
+    def waits(self, moment: BatchContext) -> bool:
+        """Return whether its rows have to wait for a first low-watermark."""
+        return moment.low_watermark is None and self.domain.clock == "event"
+
+
+class StageShard(ABC):
+    """One batch of one shard of a stage, with the state of the shard.
+
+    `waiting` has rows or changes that wait for a low-watermark; `deferred` has results that wait for a later batch.
+    Raises CheckpointError if the state was written for another number of shards or by another version.
+    """
+
+    def __init__(self, shard: int, plan: HostPlan, store: Store, command: Command) -> None:
+        self.shard, self.plan, self.command = shard, plan, command
+        self._store = store
+        self._identity = {"shards": str(plan.shards)}
+        self._head = read_head(store)
+        check_head(self._head, self._identity, "the queries of this checkpoint were begun", "number of shards")
+        self.known = KnownQueries(self._saved("queries"))
+        self.evaluations = Evaluations(store, self._saved("evaluations"))
+        self.waiting = WaitingTables(store, self._saved("waiting"))
+        self.deferred = DeferredChanges(store, self._saved("deferred"))
+        self.held = self._saved("held")
+        """:attr:`holds` after the previous batch."""
+        # Rows that wait for a first low-watermark: their least event time, and their arrival.
+        self._ahead: dict[str, tuple[int, int]] = dict(self._saved("ahead"))
+        self._out = Outbox(plan.slots)
+
+    def _saved(self, name: str) -> dict[str, Any]:
+        """Return the saved value of this name; empty at first."""
+        return self._head.get(name, {})
+
+    def run(self, messages: list[Message]) -> pa.Table | None:
+        """Process the messages of a batch, and return the rows to send."""
+        self.known.follow(self.plan)
+        self._hear(messages)
+        self._results = ResultOutput(self.plan, self.known, self._out, self.deferred, self.command.served)
+        evaluations = self._shard_evaluations()
+        self.evaluations.keep(set(evaluations))
+        inputs = {name for each in evaluations.values() for name in (*each.routes, *each.given)}
+        self.waiting.keep(inputs)
+        self._ahead = {name: held for name, held in self._ahead.items() if name in inputs}
+        for each in evaluations.values():
+            found = self._step(each)
+            if found is not None:
+                self._emit(each, *found)
+        now_us = self._now_us
+        self._results.close(self._stamp(now_us, now_us))
+        self._close()
+        write_head(self._store, self._identity, self._to_json())
+        return self._out.table() if len(self._out) else None
+
+    @abstractmethod
+    def _hear(self, messages: list[Message]) -> None:
+        """Apply what was sent to the shard."""
+
+    @abstractmethod
+    def _shard_evaluations(self) -> dict[str, ShardEvaluation]:
+        """Return the evaluations of this shard by name."""
+
+    @abstractmethod
+    def _step(self, each: ShardEvaluation) -> tuple[StepResult, BatchContext, int] | None:
+        """Step an evaluation; return also the time, and the oldest arrival behind the result; None if it waits."""
+
+    @property
+    @abstractmethod
+    def _now_us(self) -> int:
+        """The newest arrival so far."""
+
+    @abstractmethod
+    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
+        """Emit that a job has made its first step."""
+
+    def _close(self) -> None:  # noqa: B027
+        """Emit what follows all results."""
+
+    def _take(self, job: PlanEvaluation, changes: pl.DataFrame, stamp: Stamp) -> None:
+        """Emit the changes of a job."""
+        self._results.take(job.queries[0], changes, stamp)
+
+    def _stamp(self, now_us: int, first_us: int) -> Stamp:
+        return Stamp(self.command.batch, self.shard, self.plan.shards, now_us, first_us)
+
+    def _emit(self, each: ShardEvaluation, stepped: StepResult, moment: BatchContext, first_us: int) -> None:
+        for name, reason in stepped.failed.items():
+            self.known.fail(each.jobs[name].ids, reason)
+        for name, whole_from in stepped.begun.items():
+            self._begin(each.jobs[name], whole_from, moment.since)
+        stamp = self._stamp(moment.now_us, first_us)
+        for name, changes in stepped.changes.items():
+            self._take(each.jobs[name], changes, stamp)
+        self._results.late(each.domain, each.jobs.values(), stepped)
+
+    @property
+    def holds(self) -> dict[str, Any]:
+        """The values of the shard's ``StageReport``."""
+        found = self.evaluations
+        needs = [least + 1 for least, _ in self._ahead.values()]
+        since = [since for _, since in self._ahead.values()]
+        needs += [] if found.needs is None else [found.needs]
+        since += [] if found.held_since_us is None else [found.held_since_us]
+        return {
+            "needs": min(needs, default=None),
+            "held_since_us": min(since, default=None),
+            "behind": found.behind,
+        }
+
+    def _to_json(self) -> dict[str, Any]:
+        return {
+            "queries": self.known.to_json(),
+            "evaluations": self.evaluations.to_json(),
+            "waiting": self.waiting.to_json(),
+            "deferred": self.deferred.to_json(),
+            "held": self.holds,
+            "ahead": self._ahead,
+        }
+
+
+class Stage(ShardProcessor):
+    """Runs each shard's batch, and has the shards report their state to the folder `reports`.
+
+    Guarantee: a batch is a function of the state before it, the rows, and the command in the batch's offsets. A rerun
+    gives the same rows, byte for byte.
+    """
+
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans, reports: str | None = None) -> None:
+        self._commands = commands
+        self._plans = plans
+        self._reports = reports
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        command = self._commands()
+        made = self._made(shard, self._plans(command.version), store, command)
+        left = on_deep_stack(lambda: made.run(read_messages(rows)))
+        if self._reports is not None and made.holds != made.held:
+            write_report(self._reports, StageReport(shard, **made.holds))
+        return left
+
+    @abstractmethod
+    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard: ...
+
+
+class FirstShard(StageShard):
+    """One batch of one shard of the first stage: from rows of streams to results, and changes for the second stage."""
+
+    def __init__(
+        self, shard: int, plan: HostPlan, store: Store, command: Command, storage: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(shard, plan, store, command)
+        self._storage = storage or {}
+        self._watermarks = Watermarks(self._saved("watermarks"))
+        self._missed: dict[str, bool] = self._saved("missed")
+        self._moments: dict[str, BatchContext] = {}
+        self._rows: dict[str, pa.Table] = {}
+        self._firsts: dict[str, int] = {}
+        self._whole: dict[str, int | None] = {}
+
+    def _close(self) -> None:
+        domains = {
+            name: [each.low_watermark, self._firsts.get(name, each.now_us), each.since]
+            for name, each in self._moments.items()
+        }
+        heard = control_of("heard", shard=self.shard, domains=domains, whole=self._whole, now=self._now_us)
+        self._out.put_to_all(heard)
+
+    def _hear(self, messages: list[Message]) -> None:
+        kinds = by_kind(messages)
+        reasons = {message.control["routing"]: message.control["reason"] for message in kinds.get("unroutable", [])}
+        for query in self.plan.queries.values():
+            routes = {route.name for each in query.fragments for route in each.routes}
+            for name in sorted(routes & reasons.keys()):
+                self.known.fail([query.id], reasons[name])
+        domains = {each.domain.name: each.domain for each in self.plan.queries.values()}
+        self._moments = self._watermarks.moments(domains.values(), kinds.get("scan", []))
+        tables: dict[str, list[pa.Table]] = {}
+        for message in kinds.get("rows", []):
+            assert message.frame is not None
+            tables.setdefault(message.control["routing"], []).append(from_frame(message.frame))
+        self._rows = {routing: in_order(each) for routing, each in tables.items()}
+
+    def _shard_evaluations(self) -> dict[str, ShardEvaluation]:
+        found: dict[str, ShardEvaluation] = {}
+        for query in self.known.running(self.plan):
+            for each in query.fragments:
+                if each.gathered not in (None, self.shard):
+                    continue
+                if each.group not in found:
+                    routes = {f"{each.group}/{route.stream.name}": route for route in each.routes}
+                    found[each.group] = ShardEvaluation(each.group, each.domain, routes)
+                jobs, name = found[each.group].jobs, self.known.job_name(query, each)
+                queries = (*jobs[name].queries, query) if name in jobs else (query,)
+                jobs[name] = PlanEvaluation(name, each.plan, queries, each, collapse=_collapses(query, each))
+        # Rows that wait for a first low-watermark wait only for evaluations that exist.
+        newest = {name: self._moments[each.domain.name].newest for name, each in found.items()}
+        self._missed = {name: self._missed.get(name, newest[name] != LOWEST) for name in found}
+        return found
+
+    def _step(self, each: ShardEvaluation) -> tuple[StepResult, BatchContext, int] | None:
+        domain = each.domain
+        moment = replace(self._moments[domain.name], missed=self._missed[each.name])
+        taken = self._taken(each, moment)
+        if taken is None:
+            return None
+        oldest = [found for table in taken.values() if (found := oldest_arrival(table)) is not None]
+        first = min(oldest, default=moment.now_us)
+        self._firsts[domain.name] = min(first, self._firsts.get(domain.name, first))
+        streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
+        stored = stored_rows(each.routes.values(), self.shard, self.plan.shards, self._storage)
+        stepped = self.evaluations.step(
+            each.name, domain.clock, each.jobs, moment, streams, {}, stored, clears=self.known.clears
+        )
+        return stepped, moment, first
+
+    def _taken(self, each: ShardEvaluation, moment: BatchContext) -> dict[str, pa.Table] | None:
+        """Return an evaluation's rows by stream; None if they have to wait."""
+        found: dict[str, pa.Table] = {}
+        waits = each.waits(moment)
+        for name, route in each.routes.items():
+            came = [self._rows[route.name]] if route.name in self._rows else []
+            if waits:
+                for table in came:
+                    self.waiting.put(name, table)
+                    least = _least(table, route.stream)
+                    if least is not None:
+                        known, since = self._ahead.get(name, (least, moment.now_us))
+                        self._ahead[name] = min(known, least), since
+                continue
+            self._ahead.pop(name, None)
+            came = [*self.waiting.take(name), *came]
+            if came:
+                found[route.stream.name] = in_order(came) if len(came) > 1 else came[0]
+        return None if waits else found
+
+    @property
+    def _now_us(self) -> int:
+        return max((each.now_us for each in self._moments.values()), default=0)
+
+    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
+        if job.fragment is not None and job.fragment.is_result:
+            self._results.begin(job.queries[0], whole_from, since)
+        else:
+            self._whole[job.name] = whole_from
+
+    def _take(self, job: PlanEvaluation, changes: pl.DataFrame, stamp: Stamp) -> None:
+        fragment = job.fragment
+        assert fragment is not None
+        if fragment.onward is None:
+            super()._take(job, changes, stamp)
+            return
+        control = control_of("changes", job=job.name, shard=self.shard)
+        table = changes.to_arrow(compat_level=pl.CompatLevel.oldest())
+        if fragment.shard is not None:
+            self._out.put(fragment.shard, control, to_frame(table))
+            return
+        try:
+            shard = shards_of(changes, fragment.onward, fragment.plan.schema, self.plan.shards)
+        except FAILURES as error:
+            self.known.fail(job.ids, str(attributed(error)))
+            return
+        for number, at in divided(shard, self.plan.shards):
+            self._out.put(number, control, to_frame(table.take(pa.array(at))))
+
+    def _to_json(self) -> dict[str, Any]:
+        return {**super()._to_json(), "watermarks": self._watermarks.to_json(), "missed": self._missed}
+
+
+class FirstStage(Stage):
+    """The stage that evaluates streams; see :class:`Stage`.
+
+    `storage` has the object store's options for stored relations. It is never written to a file, since it may have
+    secrets.
+    """
+
+    state = "upstream_queries_first_v1"
+
+    def __init__(
+        self,
+        commands: Callable[[], Command],
+        plans: HostPlans,
+        storage: Mapping[str, str] | None = None,
+        reports: str | None = None,
+    ) -> None:
+        super().__init__(commands, plans, reports)
+        self._storage = storage
+
+    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
+        return FirstShard(shard, plan, store, command, self._storage)
+
+
+def _collapses(query: PlacedQuery, fragment: PlacedFragment) -> bool:
+    """Return whether the net changes of a fragment are enough."""
+    return query.result.kind == "latest" if fragment.is_result else not fragment.every_change
+
+
+def _least(rows: pa.Table, stream: Stream) -> int | None:
+    """Return the least event time of some rows; None if they have none."""
+    times = event_time_us(rows.column(stream.event_time), None, "UTC")
+    times = times[times != NO_TIME]
+    return int(times.min()) if len(times) else None
+
+
+class SecondShard(StageShard):
+    """One batch of one shard of the second stage: from the first stage's changes to results."""
+
+    def __init__(self, shard: int, plan: HostPlan, store: Store, command: Command) -> None:
+        super().__init__(shard, plan, store, command)
+        self._heard = _Heard(self._saved("heard"))
+        self._changes: dict[str, pa.Table] = {}
+
+    def _hear(self, messages: list[Message]) -> None:
+        for message in messages:
+            if message.kind not in ("changes", "heard"):
+                self._out.put(self.shard, message.text, message.frame)
+        kinds = by_kind(messages)
+        self._heard.hear(kinds.get("heard", []))
+        self._changes = _tables(kinds.get("changes", []))
+
+    def _shard_evaluations(self) -> dict[str, ShardEvaluation]:
+        found: dict[str, ShardEvaluation] = {}
+        for query in self.known.running(self.plan):
+            if query.second is None or query.shard not in (None, self.shard):
+                continue
+            given = {self.known.job_name(query, each): each.plan for each in query.fragments}
+            # The same for queries with the same inputs.
+            name = named("second", query.domain.name, query.shard, sorted(given))
+            each = found.setdefault(name, ShardEvaluation(name, query.domain, given=given))
+            job, collapse = str(query.id), query.result.kind == "latest"
+            each.jobs[job] = PlanEvaluation(job, query.second, (query,), given=tuple(given.values()), collapse=collapse)
+        self._heard.forget({name for each in found.values() for name in each.given})
+        return found
+
+    def _step(self, each: ShardEvaluation) -> tuple[StepResult, BatchContext, int] | None:
+        moment, first = self._heard.moment(each.domain, self.plan.shards)
+        received = self._received(each, moment)
+        if received is None:
+            return None
+        stepped = self.evaluations.step(each.name, each.domain.clock, each.jobs, moment, {}, received)
+        for name, node in each.given.items():
+            if node in stepped.ahead:
+                self.waiting.put(name, stepped.ahead[node].to_arrow(compat_level=pl.CompatLevel.oldest()))
+        return stepped, moment, first
+
+    def _received(self, each: ShardEvaluation, moment: BatchContext) -> dict[Node, pl.DataFrame] | None:
+        """Return the changes below the low-watermark, and keep the others. None if there is no low-watermark yet."""
+        waits = each.waits(moment)
+        found: dict[Node, pl.DataFrame] = {}
+        for name, node in each.given.items():
+            came = [self._changes[name]] if name in self._changes else []
+            if waits:
+                for table in came:
+                    self.waiting.put(name, table)
+                continue
+            tables = [*self.waiting.take(name), *came]
+            if tables:
+                frame = pl.from_arrow(pa.concat_tables(tables))
+                assert isinstance(frame, pl.DataFrame)
+                if each.domain.clock == "event":
+                    due = pl.col(TIME) < moment.low_watermark
+                    self.waiting.put(name, frame.filter(~due).to_arrow(compat_level=pl.CompatLevel.oldest()))
+                    frame = frame.filter(due)
+                found[node] = frame
+        return None if waits else found
+
+    @property
+    def _now_us(self) -> int:
+        return self._heard.now_us
+
+    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
+        del whole_from  # that of its inputs counts
+        (query,) = job.queries
+        fragments = [self.known.job_name(query, each) for each in query.fragments]
+        self._results.begin(query, self._heard.whole_from(fragments), since)
+
+    def _to_json(self) -> dict[str, Any]:
+        return {**super()._to_json(), "heard": self._heard.to_json()}
+
+
+class SecondStage(Stage):
+    """The stage that evaluates the first stage's changes; see :class:`Stage`."""
+
+    state = "upstream_queries_second_v1"
+
+    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
+        return SecondShard(shard, plan, store, command)
+
+
+class _Heard:
+    """The progress of each shard of the first stage."""
+
+    def __init__(self, saved: Any) -> None:
+        self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
+        self._whole: dict[str, int | None] = saved.get("whole", {})
+        self.now_us = int(saved.get("now", 0))
+        self._firsts: dict[str, int] = {}
+        self._sinces: dict[str, int | None] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"domains": self._domains, "whole": self._whole, "now": self.now_us}
+
+    def hear(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            control = message.control
+            self._domains[str(control["shard"])] = {name: low for name, (low, _, _) in control["domains"].items()}
+            self.now_us = max(self.now_us, int(control["now"]))
+            for name, (_, first, since) in control["domains"].items():
+                self._sinces[name] = since
+                self._firsts[name] = min(first, self._firsts.get(name, first))
+            for name, since in control["whole"].items():
+                known = self._whole.get(name, since)
+                self._whole[name] = None if since is None or known is None else max(since, known)
+
+    def moment(self, domain: Domain, shards: int) -> tuple[BatchContext, int]:
+        """Return the time to which a domain is evaluated, and the arrival of the oldest row behind it."""
+        lows = [each.get(domain.name) for each in self._domains.values()]
+        known = [low for low in lows if low is not None]
+        low = min(known) if len(known) == shards else None
+        moment = BatchContext(None, low, self.now_us, self._sinces.get(domain.name))
+        return moment, self._firsts.get(domain.name, self.now_us)
+
+    def whole_from(self, jobs: Iterable[str]) -> int | None:
+        """Return the time from which the changes of all given jobs are complete; None if unknown."""
+        since = [self._whole.get(name) for name in jobs]
+        known = [each for each in since if each is not None]
+        return max(known) if len(known) == len(since) else None
+
+    def forget(self, but: set[str]) -> None:
+        self._whole = {name: since for name, since in self._whole.items() if name in but}
+
+
+def _tables(messages: Iterable[Message]) -> dict[str, pa.Table]:
+    """Return changes by job, in the order of the shards that sent them."""
+    found: dict[str, list[tuple[int, bytes]]] = {}
+    for message in messages:
+        assert message.frame is not None
+        found.setdefault(message.control["job"], []).append((message.control["shard"], message.frame))
+    return {
+        job: pa.concat_tables([from_frame(frame) for _, frame in sorted(each, key=lambda one: one[0])])
+        for job, each in found.items()
+    }
