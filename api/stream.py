@@ -20,7 +20,7 @@ from ..operators.compile import BoundStream, bind, in_stages
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, plan_intake
 from ..operators.ingest.plan import policy_of
-from ..operators.late_rows import late_feed
+from ..operators.runtime.dead_letters import late_feed
 from ..operators.runtime.steps import arrow_step
 from ..plan.explain import draw_plan, explain_plan, fusable
 from ..plan.fingerprint import number_along, places

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..conf.errors import CheckpointError, OptionError
 from ..core.feedback.checkpoint_layout import feeds_folder, operator_folder
-from .nodes import Intake, ManyStreams, Node, StatefulNode, in_words_of_today, joins_tables, walk
+from .nodes import Intake, ManyStreams, Node, StatefulNode, joins_tables, walk
 
 
 def operators(plan: Node) -> list[StatefulNode]:
@@ -192,11 +192,10 @@ def _by_place(found: Fingerprint) -> dict[str, FingerprintPart]:
 
 def _changed(was: FingerprintPart, now: FingerprintPart) -> list[str]:
     changes = [] if was.name == now.name else [f"{was.text} is now {now.name}"]
-    before, after = in_words_of_today(was.identity), in_words_of_today(now.identity)
     changes += [
-        f"{was.text} has {name} {after.get(name)!r}, and had {value!r}"
-        for name, value in before.items()
-        if after.get(name) != value
+        f"{was.text} has {name} {now.identity.get(name)!r}, and had {value!r}"
+        for name, value in was.identity.items()
+        if now.identity.get(name) != value
     ]
     if changes or was.paced == now.paced:
         return changes

@@ -103,7 +103,7 @@ def _shown(expression: str | Column) -> str:
 _SHOWN_ELSEWHERE = ("key", "time", "shards")
 
 Emit = Literal["all", "lazy", "eager", "early", "all+early"]
-"""The windows that give a result, in the words of checkpoints. ``all``: every window with a row, when it closes.
+"""The windows that give a result, in the words of plans. ``all``: every window with a row, when it closes.
 ``lazy``: each key's latest complete window. ``eager``: its latest started window, and no other until that closes.
 ``early``: ``lazy``, with interim results of the open window; ``all+early`` likewise."""
 
@@ -117,9 +117,7 @@ EMISSIONS: Mapping[Emit, tuple[Output, bool]] = {
     "early": ("latest", True),
     "all+early": ("all", True),
 }
-"""The user's words, and whether there are early results, by the word of checkpoints."""
-
-_TODAY = {emit: output + (", early=True" if early else "") for emit, (output, early) in EMISSIONS.items()}
+"""The user's words, and whether there are early results, by the word of plans."""
 
 
 class Specification(Protocol):
@@ -134,19 +132,11 @@ class Specification(Protocol):
         ...
 
 
-def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return an operator's settings in the user's words: checkpoints keep the words of earlier releases."""
-    return dict(
-        ("output", str(_TODAY.get(value, value))) if word == "emit" else (word, value)
-        for word, value in settings.items()
-    )
-
-
 def described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
     """Return an operator's name and settings in one line."""
     said = {
         word: value
-        for word, value in {**in_words_of_today(specification.identity()), **specification.changeable()}.items()
+        for word, value in {**specification.identity(), **specification.changeable()}.items()
         if word not in _SHOWN_ELSEWHERE and word not in hidden and value
     }
     return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import LOWEST, Int64s
-from ...core.rows.sort_keys import in_order, ordered
+from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import system_field
-from ...core.watermark.bounds import bounds_in, times_of_bounds
-from ..runtime.feeds import FeedBounds, key_mask, punctuation_rows
+from ...core.watermark.bounds import bounds_in
+from ..runtime.feeds import FeedBounds, key_mask, punctuation_at
 from ..runtime.key_bounds import KeyBounds, KeyShare, RaisedBounds
 from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES
@@ -102,9 +102,7 @@ class JoinProgress:
         if bound <= self.promised:
             return []
         self.promised = bound
-        kind = schema.field(time).type
-        at = times_of_bounds([bound], kind, lambda each: in_order(each, kind))
-        return [punctuation_rows(schema, [self._feed], now_us, **{time: at}).cast(schema)]
+        return [punctuation_at(schema, time, [self._feed], [bound], now_us).cast(schema)]
 
     def promise_keys(
         self,
@@ -137,12 +135,9 @@ class JoinProgress:
             if len(due):
                 keys = keys.take(pa.array(due))
                 others.count_as_promised(keys, at[due])
-                keys = keys.rename_columns(on)
-                kind = schema.field(time).type
-                times = times_of_bounds(at[due].tolist(), kind, lambda each, kind=kind: in_order(each, kind))
-                columns = {name: keys.column(name).cast(schema.field(name).type) for name in on}
-                feeds = self._shard.feeds(keys, self._feed)
-                found.append(punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema))
+                named = keys.rename_columns(on)
+                feeds = self._shard.feeds(named, self._feed)
+                found.append(punctuation_at(schema, time, feeds, at[due].tolist(), now_us, named).cast(schema))
         return found
 
     @property

@@ -22,12 +22,12 @@ from ...core.feedback.reports import QueueReport, read_reports
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.frames import conflicts_in, from_frame, to_frame
-from ...core.rows.sort_keys import in_order, ordered
+from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import TIMESTAMP, punctuation_mask, standing_for, system_field
-from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ...core.watermark.bounds import bounds_in
 from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
-from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from ..runtime.feeds import ENDED, FeedBounds, punctuation_at
+from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare, hear_all
 from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.shard import Shard, ShardInput
 from ..state.pages import RowPages
@@ -347,12 +347,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         name = self._plan.time
         if name is None or not rows.num_rows:
             return
-        at = bounds_in(rows.column(name), ordered)
-        single = key_mask(rows, self._plan.key)  # punctuation of one key does not bound its input partition
-        whole = system_field(rows, "source").filter(pa.array(~single))
-        self._feeds.hear(whole.to_pylist(), at[~single].tolist())
-        if single.any():
-            self._keys.hear(rows.filter(pa.array(single)), self._plan.key, at[single])
+        hear_all(rows, bounds_in(rows.column(name), ordered), self._plan.key, self._feeds, self._keys)
 
     def _punctuation(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int) -> pa.Table:
         """Return the shard's punctuation for each input partition, no later than any row that waits here.
@@ -365,12 +360,10 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         waiting = queue.locations
         limit = int(queue.column("time", waiting).min()) if len(waiting) else ENDED
         due = self._feeds.due(limit)
-        kind = schema.field(name).type
         found: list[pa.Table] = []
         if due:
-            times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
             feeds = [f"{feed}/{self._number}" for feed, _ in due]
-            found.append(punctuation_rows(schema, feeds, now_us, **{name: times}))
+            found.append(punctuation_at(schema, name, feeds, [at for _, at in due], now_us))
         bound = self._feeds.low_watermark
         promised = min(limit, LOWEST if bound is None else bound)
         if len(self._keys):
@@ -392,17 +385,14 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
             columns = pages.take(waiting, list(self._plan.key)).columns
             at = np.minimum(at, self._keys.least(columns, queue.column("time", waiting)))
         due = self._keys.due(at, promised)
-        keys, kind = keys.take(pa.array(due)), schema.field(time).type
-        times = times_of_bounds(at[due].tolist(), kind, lambda bound: in_order(bound, kind))
-        rows = keys.append_column(time, times)
+        keys, at = keys.take(pa.array(due)), at[due]
         alone = self._shard.determined(keys)
         # For keys that other shards have too, this punctuation is only of its own part of each input partition.
         parts = [(ALL_FEEDS, alone), *((f"{feed}/{self._number}", ~alone) for feed in self._feeds.bounds)]
         found: list[pa.Table] = []
         for feed, which in parts:
-            some = rows.filter(pa.array(which))
-            columns = dict(zip(some.column_names, some.columns, strict=True))
-            found.append(punctuation_rows(schema, [feed] * some.num_rows, now_us, **columns))
+            some = keys.filter(pa.array(which))
+            found.append(punctuation_at(schema, time, [feed] * some.num_rows, at[which].tolist(), now_us, some))
         return pa.concat_tables(found)
 
     def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:

@@ -20,10 +20,10 @@ from ...core.rows.frames import from_frame, split_punctuation
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import system_field, with_system_fields
-from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ...core.watermark.bounds import bounds_in
 from ..runtime.delivered_times import TimedKeys, behind, older_than
-from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ..runtime.key_bounds import KeyBounds, KeyShare
+from ..runtime.feeds import ENDED, FeedBounds, punctuation_at
+from ..runtime.key_bounds import KeyBounds, KeyShare, hear_all
 from ..runtime.pack import by_arrival
 from ..runtime.shard import Shard, ShardInput
 from ..state.entries import PANE
@@ -336,11 +336,7 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
 
     def _hear(self, punctuation: pa.Table, time: str) -> None:
         at = bounds_in(punctuation.column(time), ordered)
-        single = key_mask(punctuation, self._plan.key)
-        whole = pa.array(~single)
-        self._feeds.hear(system_field(punctuation, "source").filter(whole).to_pylist(), at[~single].tolist())
-        if single.any():
-            self._keys.hear(punctuation.filter(pa.array(single)), self._plan.key, at[single])
+        hear_all(punctuation, at, self._plan.key, self._feeds, self._keys)
 
     def _low_watermark(self) -> int | None:
         """Return the least bound of all feeds; None until each input has one."""
@@ -349,11 +345,8 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
 
     def _punctuation(self, schema: pa.Schema, promised: int, now_us: int) -> pa.Table:
         assert self._plan.time is not None
-        kind = schema.field(self._plan.time).type
-        at = times_of_bounds([promised], kind, lambda bound: in_order(bound, kind))
-        return punctuation_rows(schema, [f"{self._plan.name}/{self._number}"], now_us, **{self._plan.time: at}).cast(
-            schema
-        )
+        feed = f"{self._plan.name}/{self._number}"
+        return punctuation_at(schema, self._plan.time, [feed], [promised], now_us).cast(schema)
 
     def _of_keys(self, schema: pa.Schema, time: str, now_us: int) -> pa.Table:
         """Return punctuation of keys whose low-watermark exceeds that of all, at most up to their first held row."""
@@ -370,11 +363,9 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
         due = self._keys.due(at, self._promised)
         if len(due) == 0:
             return schema.empty_table()
-        keys, kind = self._keys.entries[0].take(pa.array(due)), schema.field(time).type
-        times = times_of_bounds(at[due].tolist(), kind, lambda bound: in_order(bound, kind))
-        columns = dict(zip(keys.column_names, keys.columns, strict=True))
+        keys = self._keys.entries[0].take(pa.array(due))
         feeds = self._shard.feeds(keys, f"{self._plan.name}/{self._number}")
-        return punctuation_rows(schema, feeds, now_us, **columns, **{time: times}).cast(schema)
+        return punctuation_at(schema, time, feeds, at[due].tolist(), now_us, keys).cast(schema)
 
     def _fit(self, schema: pa.Schema) -> None:
         now = str(schema.remove_metadata())

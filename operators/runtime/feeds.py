@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.columns import column_at
+from ...core.rows.sort_keys import in_order
 from ...core.rows.system_column import SYSTEM, punctuation_mask, system_array, system_field, with_system_fields
-from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL, times_of_bounds
 
 ENDED = AFTER_ALL
 """The bound of a feed that has ended."""
@@ -114,3 +115,15 @@ def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **tim
     columns |= times
     columns[SYSTEM] = pa.StructArray.from_arrays(fields, fields=list(system.type)).cast(schema.field(SYSTEM).type)
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+
+def punctuation_at(
+    schema: pa.Schema, time: str, feeds: Sequence[str], bounds: Sequence[int], now_us: int, keys: pa.Table | None = None
+) -> pa.Table:
+    """Return punctuation with bounds in the order of the column `time`: of all keys, or of one of `keys` each."""
+    kind = schema.field(time).type
+    times = times_of_bounds(bounds, kind, lambda bound: in_order(bound, kind))
+    named = (
+        {} if keys is None else {name: keys.column(name).cast(schema.field(name).type) for name in keys.column_names}
+    )
+    return punctuation_rows(schema, feeds, now_us, **named, **{time: times})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...core.rows.system_column import system_field
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from ..state.entries import Keys, grouped
 from ..state.store import Store
-from .feeds import key_mask
+from .feeds import FeedBounds, key_mask
 
 ALL_FEEDS = "<all>"
 """The feed of punctuation that covers every feed of its operator, because one shard has all rows of the key."""
@@ -67,8 +67,7 @@ class KeyBounds:
 
     Punctuation may leave some columns of the key null: it applies to every key with the values of the others. `saved`
     is the ``len`` after the last batch. With `shard`, keys of other shards are left out. `inputs` are those of a union,
-    whose feeds are named ``input/feed``: a bound needs punctuation from each. `fit` converts the table of an earlier
-    release.
+    whose feeds are named ``input/feed``: a bound needs punctuation from each.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class KeyBounds:
         shard: KeyShare | None = None,
         *,
         inputs: Sequence[str] = (),
-        fit: Callable[[pa.Table], pa.Table] | None = None,
     ) -> None:
         self._store = store
         self._kind = kind
@@ -93,7 +91,6 @@ class KeyBounds:
             frame = store.get(kind, 0)
             assert frame is not None, f"{kind} is not in the state store"
             table = from_frame(frame)
-            table = table if fit is None else fit(table)
             self._table = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
 
     def __len__(self) -> int:
@@ -275,6 +272,20 @@ class KeyBounds:
                 found = np.maximum(found, own(everyone, min(bounds.values(), default=BEFORE_ALL)))
             least = np.minimum(least, found)
         return least, further
+
+
+def hear_all(
+    punctuation: pa.Table, bounds: Int64s, key: Sequence[str], feeds: FeedBounds, keys: KeyBounds | None
+) -> None:
+    """Raise the bounds of input partitions and, with `keys`, of single keys.
+
+    `bounds` are those of the rows of `punctuation`, and `key` is their update key.
+    """
+    single = key_mask(punctuation, key)
+    named = system_field(punctuation, "source").filter(pa.array(~single))
+    feeds.hear(named.to_pylist(), bounds[~single].tolist())
+    if keys is not None and single.any():
+        keys.hear(punctuation.filter(pa.array(single)), key, bounds[single])
 
 
 def _greatest(values: Int64s, codes: Int64s, size: int) -> Int64s:

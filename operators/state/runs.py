@@ -37,7 +37,7 @@ class Run(NamedTuple):
     last: int  # greatest pane
     rows: int
     level: int  # the number of merges behind it
-    size: int = 0  # bytes in the store; 0 in states of earlier versions
+    size: int  # bytes in the store
 
 
 class Runs:

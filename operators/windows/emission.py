@@ -108,6 +108,12 @@ def emit_for(output: str, *, early: object) -> Emit:
     return next(emit for emit, asked in EMISSIONS.items() if asked == (output, early))
 
 
+def output_of(emit: Emit) -> str:
+    """Return an emission in words, such as ``all, early=True``."""
+    output, early = EMISSIONS[emit]
+    return output + (", early=True" if early else "")
+
+
 def written(emit: Emit) -> str:
     """Return an emission as a user writes it, such as ``output='all', early=True``."""
     output, early = EMISSIONS[emit]

@@ -20,7 +20,7 @@ from ...aggregates.algebra import Aggregates
 from ...aggregates.functions import count, sum_
 from ...aggregates.parts import Aggregate
 from ...state.entries import PANE, Entries, lifted
-from ..emission import Emit, expand, written
+from ..emission import Emit, expand, output_of, written
 from ..kinds import CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..panes import PaneWindows, paned
 from ..sessions import Sessions, SessionWindows
@@ -182,7 +182,7 @@ class WindowPlan:
             "key": ", ".join(self.key),
             "time": self._time_text,
             "window": str(self.windows),
-            "emit": self.emit,
+            "output": output_of(self.emit),
             "method": self.method,
             "allowed lateness": f"{self.lateness_us} us",
             "shards": str(self.shards),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,33 +12,16 @@ from ....core.rows.exact_integers import LOWEST, Int64s
 from ....core.rows.system_column import system_field
 from ....core.watermark.bounds import bounds_in
 from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ...runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from ...runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare, hear_all
 from ...state.store import Store
 from .plan import WindowPlan
 from .results import result_schema
 
-_CLOSED, _WAS, _TOLD = "__upstream_closed", "__upstream_was", "__upstream_told"
-
 
 def key_bounds(plan: WindowPlan, store: Store, head: Mapping[str, Any], number: int) -> KeyBounds:
     """Return the bounds of single keys that a shard keeps."""
-
-    def fit(table: pa.Table) -> pa.Table:
-        """Return a table of releases up to 0.1, which had the greatest closed window in place of the bound."""
-        if _CLOSED not in table.column_names:
-            return table
-        closed = table.column(_CLOSED).to_numpy()
-        last = int(plan.windows.last_complete(ENDED))
-        was = np.where(closed >= last, ENDED, LOWEST)
-        some = (closed > LOWEST) & (closed < last)
-        if some.any():
-            was[some] = np.minimum(plan.windows.extent(closed[some])[1], ENDED - plan.lateness_us) + plan.lateness_us
-        none = np.full(len(was), LOWEST, dtype=np.int64)
-        table = table.drop_columns([_CLOSED]).append_column(_WAS, pa.array(was))
-        return table.append_column(_TOLD, pa.array(none))
-
     shard = KeyShare(number, plan.shards, plan.key)
-    return KeyBounds(store, "ahead", plan.key, int(head.get("ahead", 0)), shard, fit=fit)
+    return KeyBounds(store, "ahead", plan.key, int(head.get("ahead", 0)), shard)
 
 
 def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyBounds | None) -> None:
@@ -47,15 +29,10 @@ def hear(plan: WindowPlan, punctuation: pa.Table, feeds: FeedBounds, ahead: KeyB
     assert plan.time is not None
     name = plan.time
     bounds = bounds_in(punctuation.column(name), lambda times: plan.times(pa.table([times], [name])))
-    named = system_field(punctuation, "source")
-    single = key_mask(punctuation, plan.rows_key)
-    feeds.hear(named.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
-    if single.any():
-        own = named.filter(pa.array(single))
-        known = [feed for feed in pc.unique(own).to_pylist() if feed != ALL_FEEDS]
-        feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
-        if ahead is not None:
-            ahead.hear(punctuation.filter(pa.array(single)), plan.rows_key, bounds[single])
+    hear_all(punctuation, bounds, plan.rows_key, feeds, ahead)
+    own = system_field(punctuation, "source").filter(pa.array(key_mask(punctuation, plan.rows_key)))
+    known = [feed for feed in pc.unique(own).to_pylist() if feed != ALL_FEEDS]
+    feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
 
 
 def key_punctuation(

@@ -15,7 +15,6 @@ from ....core.rows.event_times import NO_TIME, event_time_us
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.frames import from_frame
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
-from ....plan.nodes import in_words_of_today
 from ...runtime.feeds import punctuation_rows
 from ...runtime.shard import Shard
 from ...state.entries import PANE
@@ -244,8 +243,8 @@ def check_settings(was: Mapping[str, str], plan: WindowPlan) -> None:
     if plan.flush == "slow":
         before.setdefault("flush", "eager or lazy")
     check_identity(
-        in_words_of_today(before),
-        in_words_of_today(plan.identity()),
+        before,
+        plan.identity(),
         "the windows of this checkpoint were begun",
         "window, key and number of shards",
     )

@@ -1,17 +1,13 @@
 """What punctuation says of feeds and of single keys, and what is kept of it."""
 
-import json
-
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from upstream.core.rows.exact_integers import LOWEST
-from upstream.core.rows.frames import from_frame, to_frame
 from upstream.operators.runtime.feeds import ENDED, FeedBounds
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.state.store import DictStore
-from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.punctuation import hear, key_bounds
 
 from .drawn import plan_of
@@ -65,41 +61,3 @@ def test_punctuation_of_a_key_waits_for_results_that_have_not_left(flush):
     run.ticks()
     assert run.reports[-1].waiting == 0
     assert (run.of_keys[-1]["key"], run.of_keys[-1]["window_time"].microsecond) == (1, 49)
-
-
-@pytest.mark.parametrize(
-    ("windows", "lateness"),
-    [(SlidingWindows(10, 5), 0), (SlidingWindows(10, 10, 3), 4), (LandmarkWindows(7), 0), (SlideByTupleWindows(6), 0)],
-)
-@pytest.mark.parametrize("bound", [21, 25, ENDED])
-def test_state_of_an_earlier_release_goes_on(windows, lateness, bound):
-    """It has the greatest closed window of a key, and no bound: the results that follow are the same."""
-    plan = plan_of(windows, "all", shards=1, lateness_us=lateness)
-    given = [None if bound == ENDED else bound]
-    runs: list[Run] = []
-    for _ in range(2):
-        run = Run(plan)
-        run.tables(
-            rows_table([(1, 3, 1), (1, 13, 1), (2, 14, 1)], 1),
-            punctuation_table(9, 1),
-            punctuation_table(given[0], 1, key=1),
-        )
-        runs.append(run)
-    values = runs[1].stores[0].values
-    assert json.loads(values["head", 0])["ahead"] == 1
-    table = from_frame(values["ahead", 0])
-    was = table.column("__upstream_was").to_numpy()
-    closed = np.where(was == LOWEST, LOWEST, windows.last_complete(np.maximum(was, LOWEST + lateness) - lateness))
-    closed = np.where(was == ENDED, windows.last_complete(ENDED), closed)
-    old = table.drop_columns(["__upstream_was", "__upstream_told"]).append_column("__upstream_closed", pa.array(closed))
-    values["ahead", 0] = to_frame(old)
-    runs[1].promises.known.clear()  # such a release promised nothing of a key
-    for run in runs:
-        before = len(run.results)
-        run.tables(rows_table([(2, 15, 1)], 2), punctuation_table(16, 2))
-        run.tables(rows_table([(1, 24, 1)], 3), punctuation_table(60, 3))
-        assert len({(each["key"], each["window_id"]) for each in run.results}) == len(run.results)
-        assert len(run.results) > before
-    found = [[{**each, "_upstream": None} for each in run.results] for run in runs]
-    assert found[0] == found[1]
-    assert [run.reports[-1].late for run in runs] == [runs[0].reports[-1].late] * 2
