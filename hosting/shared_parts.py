@@ -73,7 +73,7 @@ class _Operators:
                 self.whole.add((fragment.group, identity(node)))
                 shape = shape_of(node)
                 if shape is not None:
-                    self.sliced.append(((fragment.group, family_key(shape, identity)), identity(node), shape))
+                    self.sliced.append(((fragment.group, family_key(shape)), identity(node), shape))
 
 
 def _operators(plan: Node) -> Iterator[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -51,8 +51,6 @@ class Evaluation:
     share one state. A query that is added later starts from the state of the parts it shares.
 
     A store that another evaluation of the same ``name`` saved continues it: add the same queries, then step.
-    ``identify`` names the
-    computation of a node. Nodes of one name share their state, so they need equal columns.
 
     By the ``event`` clock, rows count from their event times, and results are those below the low-watermark. By the
     ``arrival`` clock, rows count at once. Plans may then read only newest rows
@@ -64,14 +62,12 @@ class Evaluation:
         self,
         store: Store,
         compile_: Compile = computed,
-        identify: Callable[[Node], str] = identity,
         clock: Clock = "event",
         name: str = "",
     ) -> None:
         self._name = name
         self._store = StorePart(store, name)
         self._compile = compile_
-        self._identify = identify
         self._clock: Clock = clock
         head = read_head(self._store)
         if head.get("clock", clock) != clock:
@@ -132,9 +128,7 @@ class Evaluation:
         points: set[str] = set()
         families = set(self._families.keys)
         try:
-            for part in parts(
-                plan, self._compile, self._identify, given, self._clock, self._families, points=not collapse
-            ):
+            for part in parts(plan, self._compile, given, self._clock, self._families, points=not collapse):
                 wanted.add(part.key)
                 if part.points:
                     points.add(part.key)
@@ -153,7 +147,7 @@ class Evaluation:
             self._running[key].points.add(name)
         if collapse:
             self._collapses.add(name)
-        self._tops[name] = self._identify(plan)
+        self._tops[name] = identity(plan)
 
     def remove(self, name: str) -> None:
         """Remove a query. The next step forgets the state that no other query needs."""
@@ -213,7 +207,7 @@ class Evaluation:
         span = self._span(low_watermark, now)
         self.token = None
         self._forget()
-        given = {self._identify(node): frame for node, frame in (received or {}).items()}
+        given = {identity(node): frame for node, frame in (received or {}).items()}
         step = StepRun(self._running, span, begins=self.low_watermark is None)
         step.find(key for name, key in self._tops.items() if self._is_new(name))
         step.run(streams, given)

@@ -65,7 +65,6 @@ class OperatorBuild:
 def parts(
     node: Node,
     compile_: Compile,
-    identify: Callable[[Node], str] = identity,
     given: Collection[Node] = (),
     clock: Clock = "event",
     families: Families | None = None,
@@ -73,20 +72,20 @@ def parts(
     points: bool = True,
 ) -> Iterator[OperatorBuild]:
     """Yield the parts of a plan, each after its inputs, perhaps repeatedly; ``given`` is computed elsewhere."""
-    key = identify(node)
+    key = identity(node)
     families = families or Families()
     points = points or isinstance(node, Changes)
     if node in given:
         yield OperatorBuild(key, (), lambda _: InputRelation(node.schema, clock), points=points)
         return
-    slices = sliced(node, compile_, identify, given, families)
+    slices = sliced(node, compile_, given, families)
     below = node.inputs if slices is None else (slices.shape.stream,)
     takes_rows = slices is not None or isinstance(node, WindowOver | Sample)
     for each in below:
-        yield from parts(each, compile_, identify, given, clock, families, points=points)
+        yield from parts(each, compile_, given, clock, families, points=points)
         if takes_rows and isinstance(each, Changes):
-            yield OperatorBuild(_rows_of(each, identify), (identify(each),), _rows_maker(each.schema), is_stream=True)
-    inputs = tuple(_rows_of(each, identify) if takes_rows else identify(each) for each in below)
+            yield OperatorBuild(_rows_of(each), (identity(each),), _rows_maker(each.schema), is_stream=True)
+    inputs = tuple(_rows_of(each) if takes_rows else identity(each) for each in below)
     if slices is not None:
         yield OperatorBuild(slices.key, inputs, slices.slices, is_stream=True)
         yield OperatorBuild(key, (slices.key,), slices.windows, points=points)
@@ -105,8 +104,8 @@ def _rows_maker(schema: pa.Schema) -> Callable[[OperatorState], Operator]:
     return lambda _: ChangeStream(schema)
 
 
-def _rows_of(node: Node, identify: Callable[[Node], str]) -> str:
-    return f"{identify(node)}-rows" if isinstance(node, Changes) else identify(node)
+def _rows_of(node: Node) -> str:
+    return f"{identity(node)}-rows" if isinstance(node, Changes) else identity(node)
 
 
 def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:

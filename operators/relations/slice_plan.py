@@ -15,7 +15,7 @@ from .arrangement import OperatorState
 from .functions import DISTINCT_COUNT, AggregateCall, Columns, added, extreme
 from .operator import Evaluable, computed
 from .plan.aggregates import error_of
-from .plan.identity import content, digest, remembered
+from .plan.identity import content, digest, identity, remembered
 from .plan.nodes import Aggregate, Aggregation, Hop, Node, Project, StreamNode, TimeRange, Where, WindowOver, walk
 from .slices import Measure, SliceDemand, Slices
 from .slices_windows import WindowAggregates
@@ -102,9 +102,9 @@ def _shape_alone(node: Node) -> SliceShape | None:
     return _shape_of(node, ())
 
 
-def family_key(shape: SliceShape, identify: Callable[[Node], str]) -> str:
+def family_key(shape: SliceShape) -> str:
     """Return a name for the stream, conditions and groups of a shape, independent of widths, windows and aggregates."""
-    return digest((identify(shape.stream), shape.shift_us, shape.conditions, shape.by), 20) + _MARK
+    return digest((shape.stream, shape.shift_us, shape.conditions, shape.by), 20) + _MARK
 
 
 def is_family(key: str) -> bool:
@@ -150,7 +150,7 @@ class Families:
     begun: Callable[[str], bool] = lambda _: False  # True if the operator of this name has made a step.
     keys: set[str] = field(default_factory=set)  # The names of the operators with slices.
 
-    def chosen(self, shape: SliceShape, key: str, identify: Callable[[Node], str]) -> str | None:
+    def chosen(self, shape: SliceShape, key: str) -> str | None:
         """Return the name of the slices for a plan; None if it uses none.
 
         A plan that ran keeps its choice. A new one uses slices, existing ones if they fit. If only the rows of its
@@ -161,9 +161,9 @@ class Families:
             slices = ran.get(_CHOSEN)
             assert slices is None or isinstance(slices, str)
             return slices
-        family = family_key(shape, identify)
+        family = family_key(shape)
         slices = f"{family}{width_among(family, shape, self.keys)}"
-        if not shape.sketches and not self.begun(slices) and self.begun(identify(shape.windowed)):
+        if not shape.sketches and not self.begun(slices) and self.begun(identity(shape.windowed)):
             return None
         return slices
 
@@ -181,7 +181,6 @@ class SliceOperators:
 def sliced(
     node: Node,
     compile_: Callable[[Expression, pa.Schema], Evaluable],
-    identify: Callable[[Node], str],
     given: Collection[Node],
     families: Families,
 ) -> SliceOperators | None:
@@ -189,7 +188,7 @@ def sliced(
     shape = shape_of(node, given)
     if shape is None:
         return None
-    key = families.chosen(shape, identify(node), identify)
+    key = families.chosen(shape, identity(node))
     if key is None:
         return None
     families.keys.add(key)

@@ -13,7 +13,7 @@ def plan(*aggregates, window=None):
 
 
 def of(node, families=None):
-    return sliced(node, compiled, identity, [], families or Families())
+    return sliced(node, compiled, [], families or Families())
 
 
 def test_windows_note_their_slices():

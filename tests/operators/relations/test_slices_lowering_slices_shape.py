@@ -64,7 +64,7 @@ def test_over_what_is_given_there_is_no_window():
 
 def test_equal_rows_and_groups_are_one_family():
     def key(plan):
-        return family_key(shape_of(plan), identity)
+        return family_key(shape_of(plan))
 
     other = (("h", MODULO), ("x", K))
     assert is_family(key(over(nodes.TimeRange(4, 4))))
