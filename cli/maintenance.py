@@ -6,13 +6,11 @@ import datetime as dt
 import sys
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
 from rich.console import Console
 
-from ..sink.admin.erase import Erasure, erase
+from ..sink.admin.erase import Erasure, erase_key
 from ..sink.admin.keys import text_key
 from ..sink.admin.maintain import maintain_table
-from ..sink.spec.layout import Layout
 from ..sink.spec.maintenance_rules import MaintenanceResult
 
 
@@ -26,11 +24,9 @@ def print_erasure(
     dry_run: bool,
 ) -> None:
     """Erase a key, and print the result."""
-
-    def values(layout: Layout, location: str) -> list[pa.Array]:
-        return text_key(layout, location, key)
-
-    done = erase(path, values, storage, outputs, index_location, dry_run=dry_run)
+    done = erase_key(
+        path, *key, parse=text_key, storage=storage, outputs=outputs, index_location=index_location, dry_run=dry_run
+    )
     say = Console(highlight=False, markup=False, soft_wrap=True)
     for line in _erasure_lines(done, dry=dry_run):
         say.print(line)

@@ -109,8 +109,8 @@ def _take_out(
 
 _DAY_US = 86_400_000_000
 
-Key = Callable[[Layout, str], list[pa.Array]]
-"""The values of a key as columns of one row, for a layout and a table's location."""
+Key = Callable[[Layout, str, Sequence[Any]], list[pa.Array]]
+"""Returns the values of a key as columns of one row, for a layout and a table's location."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,36 +160,20 @@ class Erasure:
 def erase_key(
     path: str,
     *key: Any,
+    parse: Key = typed_key,
     storage: Mapping[str, str] | None = None,
     outputs: Sequence[str] = (),
     index_location: str | None = None,
     dry_run: bool = False,
 ) -> Erasure:
-    """Erase a key from a table; see :meth:`~upstream.LatestTable.erase`."""
-
-    def values(layout: Layout, location: str) -> list[pa.Array]:
-        return typed_key(layout, location, key)
-
-    return erase(path, values, storage, outputs, index_location, dry_run=dry_run)
-
-
-def erase(
-    path: str,
-    key: Key,
-    storage: Mapping[str, str] | None,
-    outputs: Sequence[str],
-    index_location: str | None,
-    *,
-    dry_run: bool,
-) -> Erasure:
-    """Erase a key from a table; apart from the key, see :meth:`~upstream.LatestTable.erase`.
+    """Erase a key, as `parse` reads it, from a table; see :meth:`~upstream.LatestTable.erase`.
 
     One commit removes the live rows, the dead rows and the tombstones; then each output and the indexes follow. The
     key's text never enters the log. If the process dies on the way, the same command does the rest.
     """
     for _ in range(_ATTEMPTS):
         with TableContents.opened(path, storage) as contents:
-            values = key(contents.layout, contents.target.location)
+            values = parse(contents.layout, contents.target.location, key)
             attempt = _Attempt(contents, values)
             if dry_run or attempt.commit():
                 return _beside(attempt, values, outputs, index_location, dry_run=dry_run)
