@@ -1,16 +1,23 @@
 """Columns in, columns out."""
 
+import dataclasses
 import datetime as dt
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from upstream.conf.errors import MalformedRowError, SchemaError
+from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
 from upstream.core.rows.event_times import event_time_us
+from upstream.operators.aggregates.functions import avg, count, max_, sum_
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
+from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.results import ends_column, windowing_values
+
+from .windows_of import SCHEMA, Run, in_windows
 
 UTC = dt.timezone.utc
 
@@ -85,3 +92,113 @@ def test_no_leap_seconds():
         first, _ = windows.wids(np.array([low, high]))
         assert first[1] == first[0] + 1
         assert windows.extent(first)[1][0] == high
+
+
+SLIDING = SlidingWindows(6, 2)
+TEN = SlidingWindows(10, 10)
+FEW = {"n": count()}
+MORE = {"n": count(), "total": sum_("v"), "top": max_("v")}
+
+
+def plan_of(aggregates, windows=SLIDING, emit="all", **more):
+    options = {"method": "paned", "lateness_us": 0, **more}
+    return WindowPlan(("key",), "time", None, "UTC", windows, aggregates, emit, shards=1, schema=SCHEMA, **options)
+
+
+def go_on(run, aggregates):
+    """The job's next run, in another process, from the state that the last one left."""
+    return Run(dataclasses.replace(run.plan, aggregates=aggregates), run.stores)
+
+
+def rows_until(time):
+    return st.lists(st.tuples(st.integers(0, 2), st.integers(0, time), st.integers(-5, 5)), max_size=25)
+
+
+@given(
+    rows_until(30),
+    rows_until(60),
+    st.integers(0, 31),
+    st.sampled_from([SlidingWindows(6, 2), SlidingWindows(5, 5), SlidingWindows(3, 4)]),
+    st.sampled_from(["all", "lazy", "all+early"]),
+    st.sampled_from(["paned", "wid"]),
+)
+def test_no_aggregate_is_wrong(before, after, bound, windows, emit, method):
+    after = [row for row in after if row[1] >= bound]
+    first = Run(plan_of(FEW, windows, emit, method=method)).batches([(before, bound)])
+    second = go_on(first, MORE).batches([(after[:10], None), (after[10:], 90)])
+    inside = in_windows(windows, [*before, *after], 90)
+    last_before = max((row[1] for row in before), default=-1)
+    for each in second.results:
+        if not each["final"]:
+            continue
+        values = inside[each["key"], each["window_id"]]
+        assert each["n"] == len(values)
+        assert (each["total"] is None) == (each["top"] is None)
+        if each["total"] is not None:
+            assert (each["total"], each["top"]) == (sum(values), max(values))
+        else:  # it began before the change, but for a pane that reaches beyond what was seen
+            start = int(windows.start_and_end(each["window_id"])[0])
+            assert start <= max(last_before, bound) + windows.slide
+
+
+def test_a_second_restart_forgets_nothing():
+    first = Run(plan_of(FEW, TEN)).batches([([(1, 3, 5)], 1)])
+    second = go_on(first, MORE).batches([([(1, 4, 7)], 2)])
+    third = go_on(second, MORE).batches([([(1, 5, 8), (1, 15, 9)], 20)])
+    assert [(each["window_id"], each["total"]) for each in third.results] == [(0, None), (1, 9)]
+
+
+def test_an_aggregate_that_comes_back_was_away():
+    first = Run(plan_of(MORE, TEN)).batches([([(1, 3, 5)], 1)])
+    second = go_on(first, FEW).batches([([(1, 4, 7)], 2)])
+    third = go_on(second, MORE).batches([([(1, 15, 9)], 20)])
+    assert [(each["n"], each["total"]) for each in third.results] == [(2, None), (1, 9)]
+
+
+def test_what_is_computed_from_kept_state_is_whole_at_once():
+    first = Run(plan_of({"n": count(), "total": sum_("v"), "mean": avg("v")}, TEN))
+    second = go_on(first.batches([([(1, 3, 5)], 1)]), {"mean": avg("v"), "again": sum_("v")})
+    assert [(each["mean"], each["again"]) for each in second.batches([([(1, 4, 7)], 20)]).results] == [(6.0, 12)]
+
+
+def test_nothing_kept_nothing_null():
+    first = Run(plan_of(FEW, TEN)).batches([([], 1)])
+    second = go_on(first, MORE).batches([([(1, 4, 7)], 20)])
+    assert [each["total"] for each in second.results] == [7]
+
+
+def test_a_window_that_closed_is_not_given_again_with_half_a_value():
+    first = Run(plan_of(FEW, TEN, lateness_us=100)).batches([([(1, 3, 5)], 10)])
+    second = go_on(first, MORE).batches([([(1, 4, 7)], 12)])
+    assert [(each["window_id"], each["n"], each["total"]) for each in second.results] == [(0, 2, None)]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        plan_of(FEW, LandmarkWindows(7, 2)),
+        plan_of(FEW, emit="eager"),
+        plan_of(FEW, method="buffering"),
+        plan_of(FEW, method="adaptive"),
+    ],
+)
+def test_where_more_than_entries_is_kept_the_aggregates_stay(plan):
+    run = Run(plan).batches([([(1, 3, 5)], 1)])
+    with pytest.raises(CheckpointError, match=r"other aggregates: n=count\(\*\); now n=.*top=max\(v\)"):
+        go_on(run, MORE).batches([([(1, 4, 7)], 2)])
+    go_on(run, FEW).batches([([(1, 4, 7)], 2)])
+
+
+def test_another_type_of_the_same_state_is_refused():
+    run = Run(plan_of(MORE)).batches([([(1, 3, 5)], 1)])
+    schema = SCHEMA.set(2, SCHEMA.field("v").with_type(pa.float64()))
+    changed = dataclasses.replace(run.plan, schema=schema, aggregates={**MORE, "more": count("v")})
+    with pytest.raises(CheckpointError, match="other aggregates"):
+        Run(changed, run.stores).batches([([(1, 4, 7)], 2)])
+
+
+def test_calendar_windows_go_on_too():
+    day = 86_400_000_000
+    first = Run(plan_of(FEW, window_by_time("1 day", zone="Europe/Paris"))).batches([([(1, 3, 5)], 1)])
+    second = go_on(first, MORE).batches([([(1, 4, 7), (1, day + 9, 8)], 3 * day)])
+    assert [(each["n"], each["total"]) for each in second.results] == [(2, None), (1, 8)]
