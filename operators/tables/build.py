@@ -12,8 +12,7 @@ from ...conf.errors import OptionError
 from ...conf.session import register_data_source
 from ..runtime.shard_processor import batch_id
 from ..runtime.steps import PhysicalStep
-from .lookup import TableJoinPlan, joined
-from .reading import index_at
+from .lookup import TableJoinPlan, index_at, joined
 from .versions import LOCATION, STORAGE, TableVersions, version_of_batch
 
 if TYPE_CHECKING:

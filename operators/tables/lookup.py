@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...core.rows.system_column import SYSTEM, passing_mask
 from ..joins.pair_kernel import SortedRows, equal_keys, is_exact, matches, sorted_rows
 from ..joins.side import numbers_of, without_key
 from ..state.entries import grouped
+from .reading import Version, rows_at
 
 TableHow = Literal["inner", "left", "semi", "anti"]
 """The treatment of rows without a partner, as in SQL."""
@@ -174,3 +175,9 @@ def _found(rows: pa.Table, asks: npt.NDArray[np.bool_], table: SortedRows, plan:
             same = equal_keys(probes, plan.on, at, table.table, plan.table_on, there).to_numpy(zero_copy_only=False)
             found[place[at[same]]] = there[same]
     return found
+
+
+@lru_cache(maxsize=4)  # a worker runs many tasks of a batch, and batches share a version
+def index_at(plan: TableJoinPlan, version: Version) -> SortedRows:
+    """Return the rows of a plan's table at a version, sorted for lookup by key."""
+    return indexed(rows_at(plan.location, dict(plan.storage), plan.table, version), plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +11,6 @@ import pyarrow as pa
 from ...conf.errors import FeedChangedError, SchemaError, TableError
 from ...delta_format.scan import check_readable, scan_table
 from ...storage.folder import TableFolder
-from ..joins.pair_kernel import SortedRows
-from .lookup import TableJoinPlan, indexed
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -65,12 +62,6 @@ def in_spark_types(schema: pa.Schema) -> pa.Schema:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-@functools.lru_cache(maxsize=4)  # a worker runs many tasks of a batch, and batches share a version
-def index_at(plan: TableJoinPlan, version: Version) -> SortedRows:
-    """Return the rows of a plan's table at a version, sorted for lookup by key."""
-    return indexed(rows_at(plan.location, dict(plan.storage), plan.table, version), plan)
 
 
 def rows_at(
