@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
+from ..core.rows.key import Key
 from ..operators.combination import distinct, merge, ordered, queue, union
 from ..operators.compile import bind, on_spark
 from ..operators.queue.control import is_duration
@@ -40,7 +41,7 @@ class StreamSteps:
         return made
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def key(self) -> Key:
         """The update key's columns."""
         return self.plan.key
 

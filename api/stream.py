@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import frame_argument, names_argument, path_argument, text_argument
+from ..conf.options import frame_argument, path_argument, text_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
+from ..core.rows.key import Key, json_tree
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
@@ -25,7 +26,7 @@ from ..operators.runtime.steps import arrow_step
 from ..plan.explain import draw_plan, explain_plan, fusable
 from ..plan.fingerprint import number_along, places
 from ..plan.nodes import InputRows, Node, left_out_by_source, source_text
-from ..plan.properties import check_columns, check_table_key, key_argument, spelt_key
+from ..plan.properties import check_columns, check_table_key
 from ..plan.rewrites import rewritten
 from ..sink.write_latest import write_latest
 from .joins import StreamJoins
@@ -34,6 +35,7 @@ from .windows import StreamWindows
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
     from typing_extensions import Self
 
 
@@ -70,7 +72,7 @@ class UpdateStream(StreamWindows, StreamJoins):
         refuse_preimages(df, "an update stream")
         given = source_options(df)
         self.plan = InputRows(
-            spelt_key(key_argument(key), df.schema), text_argument("event_time", event_time), df.schema,
+            _spelt(Key.given(key), df.schema), text_argument("event_time", event_time), df.schema,
             left_out_by_source(df), frame=df, source=source_text(given), ours=given is not None,
         )  # fmt: skip
         check_columns(self.plan)
@@ -161,7 +163,7 @@ class UpdateStream(StreamWindows, StreamJoins):
         """
         intake = plan_intake(
             df,
-            key=key_argument(key),
+            key=Key.given(key),
             time=text_argument("event_time", event_time),
             feed=feed,
             order=order,
@@ -356,13 +358,13 @@ class UpdateStream(StreamWindows, StreamJoins):
             raise OptionError(
                 f"the option {twice[0]} is given beside table and checkpoint", expected="each once", hint="leave it out"
             )
-        names = names_argument("key", key)
-        if names is not None:
-            check_table_key(self.plan, [names] if isinstance(names, str) else names)
+        keys = Key.optional(key)
+        if keys is not None:
+            check_table_key(self.plan, keys)
         return write_latest(
             self,
             table,
-            key=key,
+            key=keys,
             event_time=event_time,
             buckets=buckets,
             expectedKeys=expected_keys,
@@ -476,7 +478,7 @@ def read(
     --------
     >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
-    keys = key_argument(key)
+    keys = Key.given(key)
     time = text_argument("event_time", event_time)
     spelt = next((name for name in options if name.lower() == "time"), None)
     if spelt is not None:
@@ -490,7 +492,13 @@ def read(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
-    asked = {**latest_options(key, time), "coalesce": str(bool(coalesce)).lower()}
+    asked = {**latest_options(keys, time), "coalesce": str(bool(coalesce)).lower()}
     asked |= {} if policy is None else policy.options()
     df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
     return UpdateStream(df, key=keys, event_time=time)
+
+
+def _spelt(key: Key, schema: StructType) -> Key:
+    """Return a key as a schema spells it; :func:`check_columns` reports what is absent."""
+    tree = json_tree(schema.jsonValue()["fields"])
+    return key if key.absent(tree) else key.resolved(tree)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.column_names import listed
 from ..conf.connect_client import path_on_server
-from ..conf.options import names_argument, text_argument
+from ..conf.options import text_argument
 from ..conf.session import register_data_source
+from ..core.rows.key import Key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,11 +78,6 @@ def latest_options(
     key: str | Sequence[str], time: str | None, sequence: str | Sequence[str] | None = None
 ) -> dict[str, str]:
     """Return the options with which a source reads the newest row of each key."""
-    time, order = text_argument("event_time", time), _listed("sequence", sequence)
-    given = {"coalesce": "true", "key": _listed("key", key)}
-    return given | ({} if time is None else {"time": time}) | ({} if not order else {"sequence": order})
-
-
-def _listed(name: str, value: str | Sequence[str] | None) -> str:
-    given = names_argument(name, value)
-    return listed([given] if isinstance(given, str) else list(given or ()))
+    time, order = text_argument("event_time", time), Key.optional(sequence, "sequence")
+    given = {"coalesce": "true", "key": Key.given(key).text}
+    return given | ({} if time is None else {"time": time}) | ({} if order is None else {"sequence": order.text})

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..conf.column_names import path_name, resolved
 from ..conf.errors import CheckpointError, SchemaError
 from ..core.feedback.checkpoint_layout import OWN_SCHEMA
 from ..core.rows.columns import tree_of, type_at
 from ..core.rows.event_times import check_time_type, is_pattern
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 from ..core.rows.text import check_collations
 from ..storage.atomic_write import write_whole
@@ -143,10 +143,10 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
                 raise SchemaError(f"the {role} column {name!r} is of type {dtype}", expected="a type that is compared")
 
 
-def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
-    """Return the columns and fields of the option `key`, as :func:`~upstream.conf.column_names.path_name` has them."""
+def _key(arrow: pa.Schema, options: SourceOptions) -> Key:
+    """Return the columns and fields of the option `key`."""
     key = _paths(arrow, options.key, "key")
-    inside = [name for name in key if name not in arrow.names]
+    inside = key.fields(arrow.names)
     if inside and options.progress == "embedded":
         raise SchemaError(
             f"progress=embedded with a key that is a field of a column: {inside[0]}",
@@ -156,13 +156,8 @@ def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
     return key
 
 
-def _paths(arrow: pa.Schema, names: tuple[str, ...], role: str) -> tuple[str, ...]:
-    columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
-    found = [resolved(name, columns) for name in names]
-    absent = [name for name, path in zip(names, found, strict=True) if path is None]
-    if absent:
-        raise _absent(role, absent[0], list(columns))
-    return tuple(path_name(path) for path in found if path is not None)
+def _paths(arrow: pa.Schema, names: tuple[str, ...], role: str) -> Key:
+    return Key(names).resolved(tree_of(arrow.remove(arrow.get_field_index(SYSTEM))), role)
 
 
 def _absent(role: str, name: str, names: list[str]) -> SchemaError:

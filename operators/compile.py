@@ -18,6 +18,7 @@ from ..core.feedback.reports import WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
 from ..core.rows.buckets import integers_with_hash
 from ..core.rows.exact_integers import HIGHEST
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.explain import fusable
 from ..plan.fingerprint import (
@@ -170,7 +171,7 @@ class BoundStream:
         return self.rows.df
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def key(self) -> Key:
         """The update key's columns."""
         return self.plan.key
 

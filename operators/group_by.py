@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import count_argument, duration_argument, text_argument
 from ..core.rows.event_times import check_time_type, check_time_zone
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.newest_nodes import GroupBy, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import IncompleteInput, Node, check_complete
@@ -55,7 +56,7 @@ class OpenGroups:
             "group_by(…).window(…) opens windows over the newest rows of each group",
         )
         return GroupBy(
-            self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
+            Key(self.columns), None, from_arrow_schema(plan.schema), left_out, False, self.shards,
             inputs=(before,), specification=plan,
         )  # fmt: skip
 
@@ -117,7 +118,7 @@ class OpenGroupWindows:
         check_size(paned(window.windows), "wid", True, window.algebra.empty(1).nbytes)
         if not plan.stays and plan.ends:
             before = WindowVersions(
-                plan.key, window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
+                Key(plan.key), window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
                 inputs=(before,), specification=plan, late_location=late_rows,
             )  # fmt: skip
             late_rows = None
@@ -130,7 +131,7 @@ class OpenGroupWindows:
             else "aggregate windows of windows by group_by(…).window(…) without newest='table'",
         )
         return WindowedGroups(
-            (*plan.group, "window_id"), "window_time", from_arrow_schema(result_schema(window)),
+            Key((*plan.group, "window_id")), "window_time", from_arrow_schema(result_schema(window)),
             left_out if plan.early else None, False, None, inputs=(before,), specification=plan,
             late_location=late_rows, ends=plan.ends, early=plan.early,
         )  # fmt: skip
@@ -237,6 +238,6 @@ def _versions(before: Node, side: LatestSide, shards: int) -> Versions:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return Versions(
-        side.key, None, from_arrow_schema(side.versioned), None, False, shards,
+        Key(side.key), None, from_arrow_schema(side.versioned), None, False, shards,
         inputs=(before,), specification=VersionPlan(side, shards),
     )  # fmt: skip

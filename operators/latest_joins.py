@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError
 from ..conf.options import bytes_argument, count_argument, names_argument, text_argument
+from ..core.rows.key import Key
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import IncompleteInput, Node, TableJoin
 from ..plan.properties import check_key_columns, coalesces
@@ -66,7 +67,7 @@ def join_latest(
         before
         if side.stays
         else Versions(
-            side.key, None, from_arrow_schema(side.versioned), None, False, shards,
+            Key(side.key), None, from_arrow_schema(side.versioned), None, False, shards,
             inputs=(before,), specification=VersionPlan(side, shards, limit),
         )
         for side, before in zip(plan.sides, (left, right), strict=True)
@@ -76,7 +77,7 @@ def join_latest(
         "put the window before the join",
     )
     return LatestJoin(
-        plan.key, None, from_arrow_schema(plan.schema), left_out, False,
+        Key(plan.key), None, from_arrow_schema(plan.schema), left_out, False,
         shards if plan.key == plan.left.on else None, inputs=inputs, specification=plan,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import bytes_argument, count_argument, text_argument
+from ..core.rows.key import Key
 from ..plan.nodes import IncompleteInput, Node, TimeJoin, check_complete
 from ..plan.properties import check_key_columns, check_promised
 from .joins.band import LEFT, Interval, band_of, distance_of, reach_back, unit_of
@@ -86,7 +87,7 @@ def join(
         _check_row_number(plan.own_key, left.key)
         check_key_columns(left, "join")
     return TimeJoin(
-        plan.key, plan.time, left.schema if plan.left_alone and not plan.early else from_arrow_schema(plan.schema),
+        Key(plan.key), plan.time, left.schema if plan.left_alone and not plan.early else from_arrow_schema(plan.schema),
         left_out, False, plan.shards if plan.key == plan.sides[LEFT].on else None,
         inputs=(left, right), specification=plan, keeping=plan.keeps, late_location=late_argument(late_location),
         early=plan.early, newest_key=plan.left.on if plan.early and not plan.left_alone else None,
@@ -135,7 +136,7 @@ def join_as_of(
             "leave out early: a row then waits until its partner is final",
         )
     return TimeJoin(
-        (*left.key, *plan.own_key), left.time, from_arrow_schema(plan.schema), left_out, False,
+        Key((*left.key, *plan.own_key)), left.time, from_arrow_schema(plan.schema), left_out, False,
         plan.shards if left.key == plan.left.on and not early else None,
         inputs=(left, right), specification=plan, keeping=plan.keeps,
         early=early, newest_key=left.key if early and how == "left" else None,

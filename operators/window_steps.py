@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..conf.errors import OptionError
 from ..conf.options import count_argument, duration_argument, names_argument, text_argument
 from ..core.rows.event_times import check_time_type, check_time_zone
+from ..core.rows.key import Key
 from ..core.rows.text import check_collations
 from ..plan.nodes import IncompleteInput, Node, NumberRows, Window, check_complete
 from ..plan.properties import check_key_columns, check_promised, identity_of
@@ -77,8 +78,8 @@ class OpenWindows:
                 inputs=(before,), specification=NumberingPlan(numbered),
             )  # fmt: skip
         return Window(
-            key, "window_time", from_arrow_schema(result_schema(plan)), left_out_by_windows(plan), False, plan.shards,
-            inputs=(before,), specification=plan, revises=revises(plan),
+            Key(key), "window_time", from_arrow_schema(result_schema(plan)), left_out_by_windows(plan), False,
+            plan.shards, inputs=(before,), specification=plan, revises=revises(plan),
             late_location=self.late_location, paced=plan.flush_rows is not None,
             promises=not (plan.by_rows or plan.by_number),
         )  # fmt: skip

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from ..conf.column_names import columns_of
 from ..conf.errors import OptionError, SchemaError
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.at_source import reads_coalesced
 from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Node(abc.ABC):
     A node has no part of a checkpoint: :mod:`.fingerprint` finds the folders later.
     """
 
-    key: tuple[str, ...]  # the update key's columns, and fields of structs in columns
+    key: Key
     time: str | None  # the event time's column
     schema: StructType  # of the rows after the step, including the system column
     left_out: IncompleteInput | None = None  # why rows are missing or repeated; None if each row is there once
@@ -175,7 +175,7 @@ class Node(abc.ABC):
     @property
     def fixed(self) -> tuple[str, ...]:
         """The columns that steps on single rows leave unchanged: the key, the time, the system column."""
-        key = columns_of(self.key, self.schema.names)
+        key = self.key.columns(self.schema.names)
         return tuple(dict.fromkeys([*key, *([self.time] if self.time else []), SYSTEM]))
 
     @property

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from ..conf.column_names import Tree, path_name, resolved
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import names_argument
 from ..core.pushdown.at_source import reads_coalesced, source_options
+from ..core.rows.key import json_tree
 from ..core.rows.system_column import SYSTEM
 from .newest_nodes import WindowedGroups
 from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transform, Window, walk
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 
 def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
@@ -112,29 +107,10 @@ def identity_of(node: Node) -> tuple[str, ...] | None:
     return found if found is not None and set(found) <= set(node.schema.names) else None
 
 
-def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the update key's columns; raise OptionError unless they are names."""
-    found = names_argument("key", value)
-    if not found:
-        raise OptionError(f"key={value!r}", expected="the name of a column, or a list of several", hint="name the key")
-    return (found,) if isinstance(found, str) else tuple(found)
-
-
-def spelt_key(key: Sequence[str], schema: StructType) -> tuple[str, ...]:
-    """Return a key's parts as they are spelled: a column by its name, a field by its unambiguous path."""
-    tree = _tree(schema)
-
-    def spelt(name: str) -> str:
-        found = resolved(name, tree)
-        return name if name in tree or found is None or len(found) == 1 else path_name(found)
-
-    return tuple(map(spelt, key))
-
-
 def check_columns(plan: Node) -> None:
     """Refuse a plan whose rows lack the key, the time or the system column."""
-    tree = _tree(plan.schema)
-    absent = [name for name in plan.key if name not in tree and len(resolved(name, tree) or ()) < 2]
+    tree = json_tree(plan.schema.jsonValue()["fields"])
+    absent = plan.key.absent(tree)
     absent += [name for name in (plan.time, SYSTEM) if name is not None and name not in tree]
     if absent:
         raise SchemaError(
@@ -149,7 +125,7 @@ def check_columns(plan: Node) -> None:
 
 def check_key_columns(plan: Node, what: str) -> None:
     """Refuse a key with a field of a struct for a step that divides rows by key columns."""
-    fields = [name for name in plan.key if name not in plan.schema.names]
+    fields = plan.key.fields(plan.schema.names)
     if fields:
         raise SchemaError(
             f"{what} of a stream whose key has {', '.join(fields)}, a field of a struct",
@@ -157,14 +133,6 @@ def check_key_columns(plan: Node, what: str) -> None:
             hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name '
             "that in the key",
         )
-
-
-def _tree(schema: StructType) -> Tree:
-    """Return the names of columns, and of the fields of structs."""
-    from pyspark.sql.types import StructType
-
-    kinds = {field.name: field.dataType for field in schema.fields}
-    return {name: _tree(kind) if isinstance(kind, StructType) else None for name, kind in kinds.items()}
 
 
 _NO_SYSTEM = (

@@ -14,15 +14,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import names_argument, parse_options, path_argument, text_argument, whole_argument
+from ..conf.options import parse_options, path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
+from ..core.rows.key import Key
 from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in, named_write
 from .foreign.delta_merge import check_merge
 from .spark_writer import LatestStreamWriter, check_sink, writer_for
 from .spec.history import keeps_all
 from .spec.key_names import with_deletions
 from .spec.options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
-from .spec.placement import buckets_for, key_option, to_buckets
+from .spec.placement import buckets_for, to_buckets
 from .table.table import recorded_options
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def write_batch(
     [(1, 10, 0.5)]
     """
     path = path_argument("path", path)
-    key, time = names_argument("key", key), text_argument("event_time", event_time)
+    key, time = Key.optional(key), text_argument("event_time", event_time)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     if df.isStreaming:
@@ -109,7 +110,7 @@ def write_batch(
     path = path_on_server(df.sparkSession, path)
     said = {name: str(value) for name, value in options.items()}
     chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
-    chosen["sequence"] = names_argument("sequence", sequence)
+    chosen["sequence"] = Key.optional(sequence, "sequence")
     with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):
         _write(df, path, name, given, chosen, expectedKeys, partitions, deleteWhen)
 
@@ -133,7 +134,7 @@ def _write(
     if name is None:
         _check_unnamed(given)
     given["path"] = path
-    chosen |= {name: key_option(chosen[name]) for name in ("key", "sequence") if chosen[name] is not None}
+    chosen |= {name: chosen[name].text for name in ("key", "sequence") if chosen[name] is not None}
     first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
     given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
     if delete_when is not None:

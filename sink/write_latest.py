@@ -12,9 +12,10 @@ from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import Place, absolute_location, check_apart
-from ..conf.options import names_argument, path_argument, text_argument, whole_argument
+from ..conf.options import path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease import keep_lease
@@ -24,7 +25,7 @@ from .frames import observed as framed_metrics
 from .spec.history import Keep, keeps_all
 from .spec.key_names import DELETED, with_deletions
 from .spec.options import parse_sink_options
-from .spec.placement import buckets_for, key_option, to_buckets
+from .spec.placement import buckets_for, to_buckets
 from .table.table import recorded_options
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class KeyedStream(Protocol):
     @property
     def session(self) -> SparkSession: ...
     @property
-    def key(self) -> tuple[str, ...]: ...
+    def key(self) -> Key: ...
     @property
     def event_time(self) -> str | None: ...
     def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> CheckpointStream: ...
@@ -62,7 +63,7 @@ class CheckpointStream(Protocol):
     @property
     def df(self) -> DataFrame: ...
     @property
-    def key(self) -> tuple[str, ...]: ...
+    def key(self) -> Key: ...
     @property
     def time(self) -> str | None: ...
     @property
@@ -162,8 +163,8 @@ def write_latest(
     from .spark_writer import check_sink
 
     path = path_argument("path", path)
-    key, time = names_argument("key", key), text_argument("event_time", event_time)
-    sequence = names_argument("sequence", sequence)
+    key, time = Key.optional(key), text_argument("event_time", event_time)
+    sequence = Key.optional(sequence, "sequence")
     target = text_argument("target", target)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
@@ -186,7 +187,7 @@ def write_latest(
         known = [*bound.inputs, *bound.aside]
         if key is None:
             key, time = bound.key, time or bound.time
-        elif [key] != list(bound.key) and list(key) != list(bound.key):
+        elif key != bound.key:
             placed = None
     if not df.isStreaming:
         raise OptionError(
@@ -195,7 +196,7 @@ def write_latest(
             hint="read it with spark.readStream",
         )
     if sequence is not None:
-        check_coalesced(df, key_option(sequence))
+        check_coalesced(df, sequence.text)
     if key is None and not keeps_all(options):
         raise OptionError(
             "the DataFrame comes without an update key",
@@ -212,12 +213,12 @@ def write_latest(
     buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expectedKeys, placed)
     given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
     if key is not None:
-        given["key"] = key_option(key)
+        given["key"] = key.text
     if deleteWhen is not None:
         df, given["deleteWhen"] = with_deletions(df, deleteWhen)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
             bound = None
-    named = {"time": time, "sequence": None if sequence is None else key_option(sequence), "target": target}
+    named = {"time": time, "sequence": None if sequence is None else sequence.text, "target": target}
     given |= {name: value for name, value in named.items() if value is not None}
     if metricsLocation is not None:
         given["metricsLocation"] = path_on_server(session, path_argument("metricsLocation", metricsLocation))
@@ -237,15 +238,13 @@ def write_latest(
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
-def _bound(
-    updates: KeyedStream, checkpoint: str | None, key: str | Sequence[str] | None, newest: bool
-) -> CheckpointStream:
+def _bound(updates: KeyedStream, checkpoint: str | None, key: Key | None, newest: bool) -> CheckpointStream:
     """Return the stream on Spark, without punctuation of single keys if the table has another key.
 
     Otherwise the table would take it for punctuation of all keys. With `newest`, the table keeps only the newest row of
     each of its keys.
     """
-    names = updates.key if key is None else (key,) if isinstance(key, str) else tuple(key)
+    names = updates.key if key is None else key
     bound = updates.bound(checkpoint, newest=newest and names == updates.key)
     return bound if set(bound.key) <= set(names) else bound.without_single_keys()
 
@@ -269,7 +268,7 @@ def _buckets(recorded: Mapping[str, str], expected_keys: int | None, placed: int
 def _merged(
     df: DataFrame,
     path: str,
-    key: str | Sequence[str] | None,
+    key: Key | None,
     time: str | None,
     given: Mapping[str, Any],
     deletes: str | Column | None,

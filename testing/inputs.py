@@ -17,6 +17,7 @@ from ..core.feedback.on_demand_watermark import DownstreamReport, DownstreamRepo
 from ..core.feedback.reports import JoinReport, ReorderReport, WindowReport
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
 from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.choice import Watermark
@@ -142,7 +143,7 @@ class Input:
 
         plan = self.plan
         return Given(
-            plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
+            Key(plan.key), plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
             tables=self.tables,
         )  # fmt: skip
 

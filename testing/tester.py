@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from ..api.stream import UpdateStream
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import names_argument, text_argument
+from ..conf.options import text_argument
 from ..core.rows.event_times import event_time_us
 from ..core.rows.frames import split_punctuation
+from ..core.rows.key import Key
 from ..core.rows.newest import key_codes, newest_per_key
 from ..core.rows.sort_keys import in_order, ordered
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
@@ -156,7 +157,7 @@ class StreamTester:
         ets_delay: str | None = None,
         tables: Mapping[str, Any] | None = None,
     ) -> None:
-        keys = _names("key", key)
+        keys = Key.given(key)
         time = text_argument("event_time", event_time)
         schemas = schema if isinstance(schema, Mapping) else dict.fromkeys(_parameters(steps), schema)
         _check_inputs(list(schemas), steps)
@@ -327,7 +328,7 @@ class StreamTester:
             In the order of the key.
         """
         rows = self.table
-        keys = self._stream.key if key is None else _names("key", key)
+        keys = self._stream.key if key is None else Key.given(key)
         time = self._stream.event_time if event_time is None else event_time
         absent = [name for name in (*keys, *([time] if time else [])) if name not in rows.column_names]
         if absent:
@@ -422,13 +423,6 @@ def _check_inputs(names: Sequence[str], steps: Callable[..., object]) -> None:
             f"inputs called {', '.join(names)} for steps of {', '.join(_parameters(steps))}",
             expected="the names of the parameters of the steps",
         )
-
-
-def _names(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    names = names_argument(name, given)
-    if names is None:
-        raise OptionError(f"no {name} is given", expected="the name of a column, or several")
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _dicts(rows: pa.Table) -> list[dict[str, Any]]:

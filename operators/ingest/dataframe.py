@@ -21,6 +21,7 @@ from ...conf.options import (
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.pushdown.at_source import refuse_preimages
 from ...core.rows.event_times import check_time_type, check_time_zone
+from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ...core.rows.text import check_collations
 from ...core.watermark.policies import Policy
@@ -43,7 +44,7 @@ _KAFKA = {"topic", "partition", "offset"}
 def plan_intake(
     df: DataFrame,
     *,
-    key: Sequence[str],
+    key: Key,
     time: str | None,
     feed: str | Column | None,
     order: str | Column | None,
@@ -72,7 +73,7 @@ def plan_intake(
     _check_frame(df, key, time, stamped=policy.name == "heartbeat")
     plan = IntakePlan(
         name=name,
-        key=tuple(key),
+        key=key,
         time=time,
         time_format=time_format,
         time_zone=time_zone,
@@ -95,7 +96,7 @@ def plan_intake(
     # Spark journals a batch's time before the batch runs: it is the first time at which the rows were visible.
     columns[ARRIVAL] = F.current_timestamp()
     return Intake(
-        plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
+        key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, frame=df, columns=columns, name=name,
         promises=plan.promises, paced=plan.on_demand is not None,
         late_location=None if late_location is None else path_argument("late_location", late_location),

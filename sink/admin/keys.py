@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...conf.column_names import columns_of, spark_name
-from ...conf.errors import OptionError, SchemaError, TableError
+from ...conf.column_names import columns_of, path_name, resolved, spark_name
+from ...conf.errors import OptionError, TableError
 from ...conf.locations import absolute_location
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Mask
 from ...core.rows.newest import key_codes
 from ...storage.folder import TableFolder
-from ..spec.key_names import key_named
+from ..spec.key_names import tree_of
 from ..table.contents import recorded_layout
 
 if TYPE_CHECKING:
@@ -91,10 +91,8 @@ def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Arr
 
 
 def _named(text: str, fields: dict[str, Any]) -> str | None:
-    try:
-        return key_named(text, fields)
-    except SchemaError:
-        return None
+    path = resolved(text, tree_of(fields))
+    return None if path is None else path_name(path)
 
 
 def _parsed(text: str, kind: pa.DataType, name: str) -> pa.Array:

@@ -11,12 +11,13 @@ from ...conf.column_names import quoted, spark_name
 from ...conf.connect_client import is_client
 from ...conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
 from ...conf.locations import absolute_location
+from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ...delta_format.latest_table import LAYOUT_PROPERTY
 from ..commit.batch_identity import BatchIdentity, Fingerprint
 from ..commit.batch_name import BatchName, running_batch
 from ..figures.summary import APP_PREFIX
-from ..spec.key_names import column_named, key_named, with_deletions
+from ..spec.key_names import column_named, tree_of, with_deletions
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -258,7 +259,7 @@ def check_merge(
             expected="the name of one of its columns, or several",
             hint='add key="…"',
         )
-    keys = (key,) if isinstance(key, str) else tuple(key)
+    keys = Key.given(key)
     place = absolute_location(path)
     fields = _fields(df.sparkSession, place)
     lowered = {name.lower() for name in fields}
@@ -268,7 +269,7 @@ def check_merge(
     kinds = {field["name"]: field["type"] for field in df.schema.jsonValue()["fields"]}
     kinds = {name: kind for name, kind in kinds.items() if name not in (SYSTEM, marks)}
     columns = list(kinds)
-    keys = tuple(key_named(name, kinds) for name in keys)
+    keys = keys.resolved(tree_of(kinds))
     time = None if time is None else column_named(time, kinds, "time")
     absent = [name for name in columns if name.lower() not in lowered]
     if absent:

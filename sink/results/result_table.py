@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.key import Key
 from ...delta_format.column_mapping import Ids
 from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import BatchRows
@@ -22,7 +23,6 @@ from ..merge.outputs import Outputs
 from ..merge.task import TableWriter, TaskResult
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget, parse_sink_options
-from ..spec.placement import key_option
 from ..table.files import BucketReader, DataFiles, StagedFile, conform
 from ..table.tombstones import tombstone_files
 
@@ -144,7 +144,7 @@ class ResultTable:
 def target_of(table: ResultTable) -> SinkTarget:
     """Return a table's target, with its options."""
     given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "keep": table.keep}
-    given |= {"key": key_option(table.key)} if table.key else {}
+    given |= {"key": Key(table.key).text} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ...conf.column_names import Tree, parts_of, path_name, resolved
+from ...conf.column_names import Tree, parts_of
 from ...conf.errors import SchemaError
+from ...core.rows.key import Key, json_tree
 from ...core.rows.system_column import SYSTEM
 
 if TYPE_CHECKING:
@@ -22,17 +23,14 @@ KEYS = TIMES | {"boolean", "string", "binary"}
 """Types that a key or a sequence may have, beside decimals, and structs of all these."""
 
 
-def key_named(name: str, fields: dict[str, Json], role: str = "key") -> str:
-    """Return the path (:func:`~upstream.conf.column_names.path_name`) of the column or field of a user's name.
-
-    `role` is the option that has the name. An unknown name is a SchemaError.
-    """
-    return _found(name, fields, role)
+def tree_of(fields: dict[str, Json]) -> Tree:
+    """Return the names of the columns of types in Spark's JSON."""
+    return json_tree([{"name": name, "type": kind} for name, kind in fields.items()])
 
 
 def column_named(name: str, fields: dict[str, Json], role: str) -> str:
     """Return the column of a user's name; a field of a column is a SchemaError."""
-    found = _found(name, fields, role)
+    (found,) = Key((name,)).resolved(tree_of(fields), role)
     if found not in fields:
         raise SchemaError(
             f"the {role} column {name!r} is a field of a column",
@@ -69,22 +67,6 @@ def shown_type(kind: Json) -> str:
     if kind["type"] == "map":
         return f"map<{shown_type(kind['keyType'])}, {shown_type(kind['valueType'])}>"
     return str(kind["type"])
-
-
-def _found(name: str, fields: dict[str, Json], role: str) -> str:
-    found = resolved(name, {each: _names_in(kind) for each, kind in fields.items()})
-    if found is None:
-        raise SchemaError(
-            f"the {role} column {name!r} is not among the columns {', '.join(fields)}",
-            hint=f"name an existing column in the option {role}, or keep it in the select before writing",
-        )
-    return path_name(found)
-
-
-def _names_in(kind: Json) -> Tree | None:
-    if isinstance(kind, str) or kind["type"] != "struct":
-        return None
-    return {field["name"]: _names_in(field["type"]) for field in kind["fields"]}
 
 
 def _check_kind(name: str, kind: Json, role: str) -> None:

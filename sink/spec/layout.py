@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...conf.column_names import columns_of
 from ...conf.errors import SchemaError, TableError
+from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ...core.rows.text import check_collations
 from ...delta_format.column_mapping import Ids, check_mapping, ids_in, with_field_ids
@@ -24,7 +24,7 @@ from ...delta_format.latest_table import (
     TIME_PROPERTY,
 )
 from .history import Keep
-from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, key_named, shown_type
+from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, shown_type, tree_of
 from .options import SinkOptions
 
 if TYPE_CHECKING:
@@ -146,10 +146,11 @@ class Layout:
         }
         deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
         _check_names([name for name in fields if name != deletes])
-        key = tuple(key_named(name, fields) for name in options.key)
+        tree = tree_of(fields)
+        key = Key(options.key).resolved(tree)
         time = None if options.time is None else column_named(options.time, fields, "time")
-        sequence = tuple(key_named(name, fields, "sequence") for name in options.sequence)
-        if deletes is not None and deletes in (*columns_of((*key, *sequence), fields), time):
+        sequence = Key(options.sequence).resolved(tree, "sequence")
+        if deletes is not None and deletes in (*key.columns(fields), *sequence.columns(fields), time):
             raise SchemaError(
                 f"deleteWhen names the column {deletes!r}, which is of the key, the sequence or the time",
                 expected="a column that says nothing but whether a row deletes its key: the table does not have it",
@@ -232,7 +233,7 @@ class Layout:
     @property
     def deciding(self) -> list[str]:
         """Return the file columns that decide which of two rows is newer: of key, order and arrival."""
-        return list(dict.fromkeys([*self.key_columns, *columns_of(self.order, dict(self.fields)), SEQ]))
+        return list(dict.fromkeys([*self.key_columns, *Key(self.order).columns(dict(self.fields)), SEQ]))
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -248,7 +249,7 @@ class Layout:
     @property
     def key_columns(self) -> list[str]:
         """Return the columns that contain the key; a field's is its struct."""
-        return columns_of(self.key, dict(self.fields))
+        return Key(self.key).columns(dict(self.fields))
 
     def properties(self) -> dict[str, str]:
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}

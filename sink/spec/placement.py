@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...conf.column_names import listed, spark_name
+from ...conf.column_names import spark_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -43,11 +43,6 @@ def buckets_for(keys: int | None) -> int:
 def buckets_outgrown(rows: int, buckets: int) -> int | None:
     """Return the number of buckets that suits a table of so many rows better; None if it has enough."""
     return buckets_for(rows) if rows > buckets * _TOO_MANY else None
-
-
-def key_option(key: str | Sequence[str]) -> str:
-    """Return column names in the form of the option ``key``."""
-    return listed([key] if isinstance(key, str) else key)
 
 
 def _bucket(key: Sequence[str], columns: Sequence[str], buckets: int) -> Column:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from ...conf.errors import TableError
 from ...conf.units import now_us
+from ...core.rows.key import Key
 from ...delta_format.deletion_vectors import copy_of
 from ...delta_format.latest_table import (
     BUCKET,
@@ -26,7 +27,6 @@ from ...delta_format.log import LiveFiles, LogReplay, entry_place
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
 from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
-from ..spec.placement import key_option
 from .files import DataFiles
 from .log_entry import VECTORS_ENABLED, add_action, check_features, put_entry, removed_action
 from .mapped_table import make_table
@@ -461,9 +461,9 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
     if KEY_PROPERTY not in found:
         return {}
     known = {
-        "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
+        "key": Key(json.loads(found[KEY_PROPERTY])).text or None,
         "keep": found.get(KEEP_PROPERTY),
-        "sequence": key_option(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))) or None,
+        "sequence": Key(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))).text or None,
         "time": found.get(TIME_PROPERTY),
         "buckets": found.get(BUCKETS_PROPERTY),
     }

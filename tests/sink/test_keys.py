@@ -136,7 +136,7 @@ def test_what_a_name_means(make_sink, key, recorded):
 
 def test_a_column_with_a_dot_comes_before_a_field(make_sink):
     both = pa.schema([*NESTED, ("position.id", pa.int64())])
-    assert make_sink(both, key="position.id").writer()._layout.key == ("position.id",)
+    assert make_sink(both, key="position.id").writer()._writer.layout.key == ("position.id",)
     sink = make_sink(NESTED, key="position.id")
     sink.batch(0, [sink.rows([(place(1), 5, "x")])])
     with pytest.raises(TableError, match=r"has key \[\"`position`.`id`\"\], this query has \[\"position.id\"\]"):

@@ -51,7 +51,8 @@ def test_a_stream_whose_key_is_a_field(spark, tmp_path):
     ):
         with pytest.raises(SchemaError, match=rf"^{word} of a stream whose key has `the place`.`id`, a field.*select="):
             step()
-    for absent in ("`the place`.no", "THE PLACE", "at.x"):
+    assert upstream.UpdateStream(stream.df, key="THE PLACE", event_time="at").key == ("the place",)
+    for absent in ("`the place`.no", "THE  PLACE", "at.x"):
         with pytest.raises(SchemaError, match="the stream has no column"):
             upstream.UpdateStream(stream.df, key=absent, event_time="at")
 
