@@ -62,12 +62,11 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
             "operators/windows/emission.py",
         ],
         [
-            "tests/operators/windows/test_emission_recent.py",
+            "tests/operators/windows/test_emission.py",
             "tests/operators/windows/shards/test_shard.py",
             "tests/operators/windows/test_operator.py",
-            "tests/operators/windows/test_operator_groupwise.py",
             "tests/operators/windows/shards/test_kept_state.py",
-            "tests/operators/windows/shards/test_results_changed_aggregates.py",
+            "tests/operators/windows/shards/test_results.py",
             # Hundreds of batches.
             "--deselect=tests/operators/windows/shards/test_shard.py::test_a_batch_reads_and_writes_what_comes_and_goes",
         ],
