@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from . import errors, testing
     from .api.queries import Queries, queries
     from .api.stream import UpdateStream, read
-    from .conf.errors import UpstreamError
     from .conf.session import check_session, session
     from .core.rows.system_column import SYSTEM, with_system_ddl
     from .core.watermark.choice import Watermark
@@ -39,15 +38,12 @@ if TYPE_CHECKING:
         heavy_hitters,
         last,
         max,  # noqa: A004 PySpark's names
-        max_,
         median,
         min,  # noqa: A004 PySpark's names
-        min_,
         quantile,
         stddev_pop,
         stddev_samp,
         sum,  # noqa: A004 PySpark's names
-        sum_,
         var_pop,
         var_samp,
     )
@@ -88,22 +84,18 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "heavy_hitters",
     "last",
     "max",
-    "max_",
     "median",
     "min",
-    "min_",
     "quantile",
     "stddev_pop",
     "stddev_samp",
     "sum",
-    "sum_",
     "var_pop",
     "var_samp",
     # What is needed now and then.
     "SYSTEM",
     "CommitSummary",
     "Erasure",
-    "UpstreamError",
     "batch_metrics",
     "check_session",
     "most_stale",
@@ -126,7 +118,6 @@ _HOMES = {
     "SYSTEM": ".core.rows.system_column",
     "CommitSummary": ".sink.figures.summary",
     "Erasure": ".sink.admin.erase",
-    "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.write_latest",
     "check_session": ".conf.session",
     "most_stale": ".operators.queue.shard",

@@ -406,7 +406,7 @@ class StreamWindows(StreamSteps):
 
         Examples
         --------
-        >>> trips = stream.session_window("15 minutes", output="all").agg(rows=us.count(), top=us.max_("speed"))
+        >>> trips = stream.session_window("15 minutes", output="all").agg(rows=us.count(), top=us.max("speed"))
         """
         windows = open_sessions(
             self.plan, gap, by=by, output=output, early=early, allowed_lateness=allowed_lateness,

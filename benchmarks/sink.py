@@ -301,7 +301,7 @@ def read(table: Path, keys: int, version: int | None = None) -> ReadTimes:
         return pl.scan_delta(str(table), version=version).filter(one, *more).collect().height
 
     bucket = math.nan
-    with contextlib.suppress(upstream.UpstreamError):  # a table that is not laid out by us
+    with contextlib.suppress(upstream.errors.UpstreamError):  # a table that is not laid out by us
         in_bucket = pl.col("_upstream_bucket") == upstream.LatestTable(table).key_bucket(_ASKED)
         bucket = _least_seconds(lambda: of_one(in_bucket), 1)
     return ReadTimes(spark["scan"], spark["point"], _least_seconds(of_all), _least_seconds(of_one, 1), bucket)

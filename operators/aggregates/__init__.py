@@ -1,7 +1,7 @@
 """Aggregates as a columnar algebra: lift rows, combine states, retract them where possible, lower them to results.
 
 Users' names are also at the top of the package: ``us.count()``. ``sum``, ``min`` and ``max`` have the names of built-in
-functions, as in PySpark; ``sum_``, ``min_`` and ``max_`` are the same, for programs that import the names.
+functions, as in PySpark; ``sum_``, ``min_`` and ``max_`` here are the same, for programs that import the names.
 """
 
 from __future__ import annotations

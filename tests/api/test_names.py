@@ -19,8 +19,9 @@ def test_each_name_is_there_and_listed():
 
 
 def test_the_functions_are_those_of_aggregates():
-    assert set(aggregates.__all__) <= set(upstream.__all__)
-    for name in aggregates.__all__:
+    names = set(aggregates.__all__) - {"max_", "min_", "sum_"}
+    assert names <= set(upstream.__all__)
+    for name in names:
         assert getattr(upstream, name) is getattr(aggregates, name)
 
 
@@ -28,7 +29,7 @@ def test_the_functions_are_those_of_aggregates():
 def test_names_of_built_in_functions_are_aggregates(name):
     made = getattr(upstream, name)("speed")
     assert repr(made) == f"{name}(speed)"
-    assert getattr(upstream, name) is getattr(upstream, f"{name}_")
+    assert getattr(upstream, name) is getattr(aggregates, f"{name}_")
 
 
 def test_errors_have_a_public_name():
@@ -39,7 +40,7 @@ def test_errors_have_a_public_name():
     classes = {name for name, each in vars(own).items() if isinstance(each, type) and issubclass(each, Exception)}
     assert set(upstream.errors.__all__) == classes
     for name in classes:
-        assert issubclass(getattr(upstream.errors, name), upstream.UpstreamError)
+        assert issubclass(getattr(upstream.errors, name), upstream.errors.UpstreamError)
 
 
 def test_the_package_alone_imports_nothing_heavy():

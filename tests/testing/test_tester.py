@@ -212,7 +212,7 @@ def test_rows_that_nobody_can_use_are_shown():
 def test_a_batch_that_fails_changes_nothing():
     t = made(lambda stream: stream.select("CAST(k AS INT) AS number").window("5 minutes").agg(n=us.sum("number")))
     t.batch([row("1", 1)])
-    with pytest.raises(us.UpstreamError, match="cannot be computed"):
+    with pytest.raises(us.errors.UpstreamError, match="cannot be computed"):
         t.batch([row("2", 2), row("x", 7)])
     assert [(r["k"], r["n"]) for r in t.end()] == [("1", 1)]
 
@@ -220,7 +220,7 @@ def test_a_batch_that_fails_changes_nothing():
 def test_a_division_by_zero_is_an_error_as_on_spark():
     t = made(lambda stream: stream.select("1 / (v - 1) AS share"))
     assert [r["share"] for r in t.batch([row("a", 1, 3.0)])] == [0.5]
-    with pytest.raises(us.UpstreamError, match=r"'share' cannot be computed.*nullif"):
+    with pytest.raises(us.errors.UpstreamError, match=r"'share' cannot be computed.*nullif"):
         t.batch([row("a", 2, 1.0)])
 
 
