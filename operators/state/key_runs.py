@@ -229,7 +229,8 @@ class KeyRuns:
         rows = _placed(rows, places, gone=False)
         gone = changed[~is_among(changed, np.sort(places))] if self._runs else changed[:0]
         if len(gone):
-            none = pa.table([pa.nulls(len(gone), field.type) for field in rows.schema], schema=rows.schema)
+            schema = pa.schema(list(self._stored)[:-2])
+            none = pa.table([pa.nulls(len(gone), field.type) for field in schema], schema=schema)
             rows = pa.concat_tables([rows, _placed(none, gone, gone=True)])
             places = np.concatenate([places, gone])
         if not len(places):
@@ -258,7 +259,8 @@ class KeyRuns:
         table, places = self._newest([*newer, *(self._load(run, None, None) for run in reversed(merged))])
         order = np.argsort(places, kind="stable")
         if begin == 0:
-            order = order[~(_flags(table) | self._forgotten(table))[order]]
+            over = _flags(table) if self._forget is None else _flags(table) | self._forgotten(table, self._forget)
+            order = order[~over[order]]
         table, places = table.take(pa.array(order)).combine_chunks(), places[order]
         del self._runs[begin:]
         written = self._write(merged[0].number, table, places) if len(places) else 0
@@ -266,10 +268,8 @@ class KeyRuns:
         for run in merged[1:]:
             self._remove(run)
 
-    def _forgotten(self, table: pa.Table) -> Mask:
-        if self._forget is None:
-            return np.zeros(table.num_rows, dtype=np.bool_)
-        forgotten = self._forget(table) & ~_flags(table)
+    def _forgotten(self, table: pa.Table, forget: Callable[[pa.Table], Mask]) -> Mask:
+        forgotten = forget(table) & ~_flags(table)
         self.rows -= int(np.count_nonzero(forgotten))
         return forgotten
 
@@ -348,9 +348,9 @@ class KeyRuns:
             return self._stored.empty_table(), np.empty(0, dtype=np.uint64)
         if len(parts) == 1:
             return parts[0]
-        newer = np.empty(0, dtype=np.uint64)
-        found: list[tuple[pa.Table, UInt64s]] = []
-        for table, places in parts:
+        found = parts[:1]
+        newer = parts[0][1]
+        for table, places in parts[1:]:
             over, _ = ranges(places, newer, newer)
             stays = np.ones(len(places), dtype=np.bool_)
             stays[over] = False
@@ -395,9 +395,8 @@ def _distinct(places: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _placed(rows: pa.Table, places: UInt64s, *, gone: bool) -> pa.Table:
-    rows = rows.drop_columns([name for name in (_PLACE, _NONE) if name in rows.column_names])
-    marks = np.full(len(places), gone)
-    return rows.append_column(_PLACE, pa.array(places)).append_column(_NONE, pa.array(marks))
+    marks = pa.array(np.full(len(places), gone))
+    return rows.append_column(_PLACE, pa.array(places)).append_column(_NONE, marks)
 
 
 def _flags(table: pa.Table) -> Mask:
