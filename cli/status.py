@@ -7,12 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..conf.errors import UpstreamError
 from ..conf.units import format_duration_us, now_us
 from .failures import MISUSED, CommandFailure
 from .live import bound_text, complete_to, feed_lines, how_rows_came, short_count
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
     from rich.console import Console
 
     from ..sink.figures.summary import CommitSummary
@@ -165,19 +167,59 @@ def show(
     if unknown:
         raise CommandFailure(f"The table has no column {', '.join(unknown)}; it has {', '.join(names)}.", MISUSED)
     try:
-        matching = frame if where is None else frame.filter(pl.sql_expr(where))
+        matching = frame if where is None else _where(frame, where)
         found = int(matching.select(pl.len()).collect().item())
         if order_by is not None:
-            matching = matching.sql(f"SELECT * FROM self ORDER BY {order_by}")  # noqa: S608 the user's own table
-        rows = (matching if limit == 0 else matching.head(limit)).select(wanted).collect()
-    except pl.exceptions.PolarsError as error:
-        raise CommandFailure(f"The table cannot be asked that: {_first_line(error)}", MISUSED) from error
+            matching = _ordered(matching, order_by)
+    except UpstreamError as error:
+        raise CommandFailure(str(error), MISUSED) from error
+    rows = (matching if limit == 0 else matching.head(limit)).select(wanted).collect()
     if output == "csv":
         rows.with_columns(_flat(rows)).write_csv(sys.stdout)
     elif output == "json":
         rows.write_ndjson(sys.stdout.buffer)
     else:
         _print(rows, found, path, table.version(), storage)
+
+
+def _schema(frame: pl.LazyFrame) -> pa.Schema:
+    import polars as pl
+    import pyarrow as pa
+
+    from ..expressions.kinds import plain
+
+    schema = pl.DataFrame(schema=frame.collect_schema()).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    return pa.schema([pa.field(each.name, plain(each.type)) for each in schema])
+
+
+def _where(frame: pl.LazyFrame, where: str) -> pl.LazyFrame:
+    from ..expressions.bind import OptionText, bind_condition
+    from ..expressions.compile import compiled_columns
+
+    schema = _schema(frame)
+    return compiled_columns([("where", bind_condition(OptionText(where, "where"), {"": schema}))], schema).filtered(
+        frame
+    )
+
+
+def _ordered(frame: pl.LazyFrame, order_by: str) -> pl.LazyFrame:
+    from ..expressions.bind import OptionText, bind_order
+    from ..expressions.compile import compiled_columns
+
+    schema = _schema(frame)
+    orders = bind_order(OptionText(order_by, "order-by"), schema)
+    columns = {f"{_OURS}order_{at}": each.expression for at, each in enumerate(orders)}
+    return (
+        compiled_columns(list(columns.items()), schema)
+        .added(frame)
+        .sort(
+            *columns,
+            descending=[each.descending for each in orders],
+            nulls_last=[not each.nulls_first for each in orders],
+            maintain_order=True,
+        )
+        .drop(*columns)
+    )
 
 
 def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dict[str, str]) -> None:
@@ -219,7 +261,3 @@ def _flat(rows: pl.DataFrame) -> list[pl.Expr]:
         for name, kind in rows.schema.items()
         if kind.is_nested()
     ]
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -197,7 +197,11 @@ class SourceOptions:
         "`first` and `last`: it keeps that one.",
     )
     where: str | None = option(
-        "where", text(), None, "Drop rows for which this SQL condition is not true, before any coalescing."
+        "where",
+        text(),
+        None,
+        "Drop rows for which this condition in Spark's SQL is not true, before any coalescing. If it cannot be "
+        "computed for a row, the row is malformed.",
     )
     coalesce: bool = option(
         "coalesce",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.errors import OptionError, SchemaError
 from ..core.rows.columns import column_at, columns_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, times_as
 from ..core.rows.exact_integers import Int64s
@@ -20,6 +18,7 @@ from ..core.rows.newest import NewestPerKey, key_codes
 from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
 from ..core.watermark.bounds import embedded_punctuation
+from ..expressions.evaluate import RowEvaluator
 from .connectors.contract import Chunk, MalformedRows, Range
 from .observed_times import TaskLook
 from .options import SourceOptions
@@ -73,10 +72,10 @@ class ShapedRows:
 class RowShaper:
     """A converter of chunks to rows; it reports those that have no key or no readable time."""
 
-    def __init__(self, shape: FeedShape, options: SourceOptions) -> None:
+    def __init__(self, shape: FeedShape, options: SourceOptions, condition: RowCondition | None) -> None:
         self._shape = shape
         self._options = options
-        self._condition = Condition(options.where, shape.user) if options.where else None
+        self._condition = condition
 
     def shape(
         self,
@@ -108,11 +107,24 @@ class RowShaper:
             times = np.where(chunk.deleted & (times == NO_TIME), chunk.tombstone_us, times)
         leaving = self._leaving(chunk, times)
         rows = ShapedRows(leaving, times, first_seq + index, arrivals, part.feed, deleted=chunk.deleted)
-        rows = self._without_malformed(rows, chunk, index, part, malformed)
+        bad = np.zeros(count, dtype=np.bool_)
+
+        def report(mask: Bools, reason: str) -> None:
+            bad[mask] = True
+            _report(np.flatnonzero(mask), chunk, index, part, malformed, reason)
+
+        for mask, reason in self._reasons(rows, chunk):
+            report(mask & ~bad, reason)
+        rows = rows.take(~bad) if bad.any() else rows
         if self._condition is not None and rows.table.num_rows:
-            holds = self._condition.holds(rows.table)
-            passes = None if chunk.imaged else rows.deleted
-            rows = rows.take(holds if passes is None else holds | passes)
+            holds, failed = self._condition.holds(rows.table)
+            if rows.deleted is not None and not chunk.imaged:
+                holds, failed = holds | rows.deleted, failed & ~rows.deleted
+            if failed.any():
+                mask = np.zeros(count, dtype=np.bool_)
+                mask[np.flatnonzero(~bad)[failed]] = True
+                report(mask, f"the condition cannot be computed: {self._condition.sql}")
+            rows = rows.take(holds)
         return rows
 
     def _times(self, raw: pa.Table, arrivals: Int64s, entered_us: int | None) -> Int64s | None:
@@ -141,12 +153,9 @@ class RowShaper:
             columns.append(column)
         return pa.table(columns, schema=self._shape.user)
 
-    def _without_malformed(
-        self, rows: ShapedRows, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows
-    ) -> ShapedRows:
-        raw = chunk.rows if chunk.origin is None else chunk.origin
-        bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
-        reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
+    def _reasons(self, rows: ShapedRows, chunk: Chunk) -> list[tuple[Bools, str]]:
+        """Return why rows are malformed, each with a mask of them. Embedded punctuation is not."""
+        reasons: list[tuple[Bools, str]] = []
         if chunk.misfits is not None:
             said = sorted({reason for reason in chunk.misfits if reason is not None})
             reasons += [(np.array([each == reason for each in chunk.misfits]), reason) for reason in said]
@@ -162,111 +171,38 @@ class RowShaper:
             unread = rows.time_us == NO_TIME
             if unread.any():
                 reasons.append((unread, f"the time column {self._options.time!r} is null or cannot be read as a time"))
-        if not reasons:
-            return rows
-        spared = bad
-        if self._options.progress == "embedded":
+        if reasons and self._options.progress == "embedded":
             spared = embedded_punctuation(rows.table, self._options.key, self._options.time, rows.deleted)
-        for mask, reason in reasons:
-            fresh = mask & ~bad & ~spared
-            bad |= fresh
-            positions = np.flatnonzero(fresh)
-            place = json.dumps(dict(part.place), ensure_ascii=False)
-            for low in range(0, len(positions), _TOGETHER):
-                some = positions[low : low + _TOGETHER]
-                for number, record in zip(index[some].tolist(), raw.take(pa.array(some)).to_pylist(), strict=True):
-                    text = json.dumps(record, default=str, ensure_ascii=False)
-                    malformed.report(text=text, place=f"{place}, row {number}", line=None, reason=reason)
-        return rows.take(~bad) if bad.any() else rows
+            return [(mask & ~spared, reason) for mask, reason in reasons]
+        return reasons
 
 
-class Condition:
-    """The user's `where`, evaluated by Polars. Raise OptionError unless it is a condition over these columns."""
-
-    def __init__(self, sql: str, schema: pa.Schema) -> None:
-        self._sql = sql
-        if parts := _across_rows(sql):
-            raise OptionError(
-                f"where={sql!r} looks at other rows than the one it judges: {', '.join(parts)}",
-                expected="a condition on one row; rows are read in pieces, so that an aggregate or a window would "
-                "depend on how they are cut",
-                hint="filter by aggregates in the query, behind the source",
-            )
-        empty = schema.empty_table()
-        try:
-            self._names: Sequence[str] = self._columns(schema)
-            self.holds(empty)
-        except Exception as error:  # Polars has no one root for what an expression can be wrong about
-            raise OptionError(
-                f"where={sql!r} cannot be evaluated: {error}",
-                expected="an SQL condition over " + ", ".join(schema.names),
-            ) from error
-
-    def holds(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return by row whether the condition is true; null counts as false."""
-        import polars as pl
-
-        frame = pl.DataFrame(pl.from_arrow(table.select(self._names)))
-        if not self._names:
-            frame = pl.DataFrame({"": np.zeros(table.num_rows, dtype=np.int8)})
-        result = frame.select(pl.sql_expr(self._sql).cast(pl.Boolean).fill_null(value=False).alias("holds"))
-        values = result["holds"].to_numpy()
-        return np.full(table.num_rows, values[0]) if len(values) == 1 != table.num_rows else values.astype(np.bool_)
-
-    def _columns(self, schema: pa.Schema) -> list[str]:
-        import polars as pl
-
-        names = pl.sql_expr(self._sql).meta.root_names()
-        absent = [name for name in names if name not in schema.names]
-        if absent:
-            raise SchemaError("no column " + ", ".join(map(repr, absent)))
-        return list(dict.fromkeys(names))
+def _report(positions: Int64s, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows, reason: str) -> None:
+    raw = chunk.rows if chunk.origin is None else chunk.origin
+    place = json.dumps(dict(part.place), ensure_ascii=False)
+    for low in range(0, len(positions), _TOGETHER):
+        some = positions[low : low + _TOGETHER]
+        for number, record in zip(index[some].tolist(), raw.take(pa.array(some)).to_pylist(), strict=True):
+            text = json.dumps(record, default=str, ensure_ascii=False)
+            malformed.report(text=text, place=f"{place}, row {number}", line=None, reason=reason)
 
 
-# What Polars calls the parts of an expression whose value for one row depends on others. (Names that SQL does not reach
-# are left out.)
-_ACROSS = {
-    "Agg", "Over", "Window", "Len", "Explode", "Rank", "Range", "Shift", "ShiftAndFill", "Diff", "CumCount", "CumSum",
-    "CumMin", "CumMax", "CumProd", "Correlation", "Any", "All", "Quantile", "Skew", "Kurtosis", "NUnique",
-    "ApproxNUnique", "NullCount", "Unique", "Sort", "SortBy", "Slice", "Gather", "Filter", "Implode", "Random",
-    "Rolling", "Interpolate", "ForwardFill", "BackwardFill", "FillNullWithStrategy",
-}  # fmt: skip
-# Functions of what is inside one value: a string's slice is none of the column.
-_WITHIN = {"StringExpr", "ListExpr", "ArrayExpr", "StructExpr", "TemporalExpr"}
+class RowCondition:
+    """The user's `where`. Raise OptionError unless it is a condition over these columns."""
 
+    def __init__(self, sql: str, schema: pa.Schema, time_zone: str) -> None:
+        from ..expressions.bind import OptionText, bind_condition
 
-def _across_rows(sql: str) -> list[str]:
-    """Return the parts by which the value for one row depends on other rows; none if `sql` is no condition."""
-    import polars as pl
+        text = OptionText(sql, "where")
+        self.sql = sql
+        self._evaluator = RowEvaluator([("holds", bind_condition(text, {"": schema}, time_zone))], schema)
+        self._evaluator.check(text)
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # the form is not promised to stay; a test has the conditions that must be distinguished
-            tree = json.loads(pl.sql_expr(sql).meta.serialize(format="json"))
-    except Exception:  # noqa: BLE001 what is wrong with it is said by whoever evaluates it
-        return []
-    found: dict[str, None] = {}
-    todo = [tree]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, str) and part in _ACROSS:
-            found[part.lower()] = None
-        elif isinstance(part, dict):
-            if "Literal" in part or "Column" in part:
-                continue  # the user's own words
-            for name, inner in part.items():
-                if name in _WITHIN:
-                    continue
-                if name in _ACROSS:
-                    found[(next(iter(inner), name) if name == "Agg" and isinstance(inner, dict) else name).lower()] = (
-                        None
-                    )
-                todo.append(inner)
-        elif isinstance(part, list):
-            todo += part
-    return list(found)
+    def holds(self, table: pa.Table) -> tuple[Bools, Bools]:
+        """Return by row whether the condition is true, where null counts as false, and whether it fails."""
+        made, failed = self._evaluator.evaluate(table)
+        holds = np.asarray(pc.fill_null(made["holds"], False)).astype(np.bool_)
+        return holds, failed.get("holds", np.zeros(len(holds), dtype=np.bool_))
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.ChunkedArray:

@@ -1,49 +1,28 @@
-"""Columns computed from a feed's own: parsed from SQL once, evaluated by Polars where rows are read."""
+"""Columns computed from a feed's own: bound once from Spark's SQL, evaluated where rows are read."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
-from ..core.rows.system_column import TIMESTAMP
+from ..expressions.evaluate import BoundColumn, RowEvaluator
+from ..expressions.kinds import plain
 from .connectors.contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
-from .sql_expressions import OPTION, Translation, as_written, column_at_path, given_arguments, name_parts, resolved_path
 
-if TYPE_CHECKING:
-    import polars as pl
-    from sqlglot.expressions.core import Expression
-
-
-_EXPECTED = "columns in Spark's SQL, such as data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid"
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectedColumn:
-    """One computed column."""
-
-    name: str
-    sql: str  # as the user wrote it
-    reads: tuple[str, ...]  # the feed's columns that it needs
-    value: pl.Expr
-    misfits: pl.Expr | None  # rows whose value cannot be computed; None if all can
+_OPTION = "select"
 
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
     """The columns that leave in place of the feed's own, in order."""
 
-    columns: tuple[SelectedColumn, ...]
-    schema: pa.Schema
-    origin: tuple[str, pa.Schema, str, str]  # the text, the feed's schema, the zone, and the rule for duplicates
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Polars pickles no Python function, which some of the columns call.
-        return Selection.bound, self.origin
+    columns: tuple[BoundColumn, ...]
+    raw: pa.Schema
 
     @classmethod
     def bound(cls, text: str, raw: pa.Schema, time_zone: str = "UTC", duplicates: str = "refuse") -> Selection:
@@ -53,171 +32,72 @@ class Selection:
         name, in the place of the first, or is ``refuse``. Raise OptionError for other text, unsupported expressions,
         and names that occur twice; SchemaError for a column that the feed does not have.
         """
-        columns: list[SelectedColumn] = []
-        for node in _parsed(text):
-            columns += _columns(node, raw, time_zone)
-        columns = _distinct(columns, duplicates)
-        try:
-            empty = _evaluated([column.value.alias(column.name) for column in columns], raw.empty_table())
-        except Exception as error:  # Polars has no one root for what an expression can be wrong about
-            raise OptionError(f"{OPTION}={text!r} cannot be evaluated: {error}", expected=_EXPECTED) from error
-        schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in empty.schema])
-        return cls(tuple(columns), schema, (text, raw, time_zone, duplicates))
+        from ..expressions.bind import OptionText, bind_columns
 
-    def reads(self, names: Sequence[str] | None = None) -> list[str]:
-        """Return the feed's columns that the named columns need; without `names`, that all need."""
-        wanted = [column for column in self.columns if names is None or column.name in names]
-        return list(dict.fromkeys(name for column in wanted for name in column.reads))
+        found = bind_columns(OptionText(text, _OPTION), raw, time_zone)
+        made = cls(tuple(_distinct(found, duplicates)), raw)
+        made.evaluator().check(OptionText(text, _OPTION))
+        return made
 
-    def evaluate(self, rows: pa.Table, names: Sequence[str] | None = None) -> tuple[pa.Table, list[str | None] | None]:
-        """Return computed columns (all without `names`), and per row the reason why one cannot be computed.
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(each.name, plain(each.expression.type)) for each in self.columns])
+
+    def evaluator(self, names: Sequence[str] | None = None) -> RowEvaluator:
+        """Return the evaluator of the named columns; without `names`, of all."""
+        wanted = [(each.name, each.expression) for each in self.columns if names is None or each.name in names]
+        return RowEvaluator(wanted, self.raw)
+
+    def evaluate(
+        self, rows: pa.Table, evaluator: RowEvaluator | None = None
+    ) -> tuple[pa.Table, list[str | None] | None]:
+        """Return computed columns, and per row the reason why one cannot be computed.
 
         The reasons are None if all rows are fit. `rows` may lack columns that are not needed.
         """
-        wanted = [column for column in self.columns if names is None or column.name in names]
-        checked = [column for column in wanted if column.misfits is not None]
-        made = _evaluated(
-            [column.value.alias(column.name) for column in wanted]
-            + [column.misfits.alias(_misfit(at)) for at, column in enumerate(checked) if column.misfits is not None],
-            rows,
-        )
+        made, failed = (self.evaluator() if evaluator is None else evaluator).evaluate(rows)
         # Times that the feed gives without a zone stay so: the caller knows which was meant.
-        plain = [made.column(column.name).cast(_plain(made.column(column.name).type)) for column in wanted]
-        table = pa.table(plain, names=[column.name for column in wanted])
-        reasons: list[str | None] | None = None
-        for at, column in enumerate(checked):
-            bad = made.column(_misfit(at)).to_numpy().astype(np.bool_)
-            if bad.any():
-                reasons = [None] * rows.num_rows if reasons is None else reasons
-                for row in np.flatnonzero(bad):
-                    reasons[row] = reasons[row] or f"the column {column.name!r} cannot be computed: {column.sql}"
+        table = pa.table({name: values.cast(plain(values.type)) for name, values in made.items()})
+        if not failed:
+            return table, None
+        reasons: list[str | None] = [None] * rows.num_rows
+        for column in self.columns:
+            for row in np.flatnonzero(failed.get(column.name, ())):
+                reasons[row] = reasons[row] or f"the column {column.name!r} cannot be computed: {column.sql}"
         return table, reasons
 
 
 def referenced_columns(text: str) -> list[str]:
     """Return the columns that a selection mentions, for any feed: the first part of each name."""
-    from sqlglot import exp
-
-    found = [name_parts(node)[0] for root in _parsed(text) for node in root.find_all(exp.Column) if not node.is_star]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(path[0] for path in _paths(text)))
 
 
-def selected_paths(text: str) -> list[list[str]]:
-    """Return the paths to the columns and fields that a selection names, without stars."""
-    from sqlglot import exp
+def _paths(text: str) -> list[list[str]]:
+    from ..expressions.bind import OptionText, paths_of
 
-    nodes = [node for root in _parsed(text) for node in root.find_all(exp.Column, exp.Dot) if not node.is_star]
-    return [name_parts(node) for node in nodes]
+    return paths_of(OptionText(text, _OPTION))
 
 
 def copied_column(text: str, name: str) -> str | None:
     """Return the feed's column that leaves unchanged under a name; None if it is computed, a field, or not selected."""
-    from sqlglot import exp
+    from ..expressions.bind import OptionText, copied_columns
 
-    whole = False
-    for root in _parsed(text):
-        inner = root.this if isinstance(root, exp.Alias) else root
-        if root.alias_or_name == name and not inner.is_star:
-            return inner.name if isinstance(inner, exp.Column) and len(inner.parts) == 1 else None
-        whole = whole or isinstance(root, exp.Star)
-    return name if whole else None
+    found = copied_columns(OptionText(text, _OPTION))
+    return found.get(name, name if "*" in found else None)
 
 
-def _misfit(at: int) -> str:
-    return f"_upstream_misfit_{at}"
-
-
-def _parsed(text: str) -> list[Expression]:
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
-    try:
-        found = sqlglot.parse(f"SELECT {text}", read="spark")
-    except SqlglotError as error:
-        raise OptionError(f"{OPTION}={text!r} is no SQL: {str(error).splitlines()[0]}", expected=_EXPECTED) from error
-    only = found[0] if len(found) == 1 else None
-    if not isinstance(only, exp.Select) or set(given_arguments(only)) - {"expressions", "kind"} or not only.expressions:
-        raise OptionError(f"{OPTION}={text!r} is more than a list of columns", expected=_EXPECTED)
-    return list(only.expressions)
-
-
-def _columns(node: Expression, raw: pa.Schema, time_zone: str) -> list[SelectedColumn]:
-    from sqlglot import exp
-
-    if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
-        if set(given_arguments(node)) & {"except_", "except", "replace", "rename"}:
-            raise OptionError(f"{OPTION} has {as_written(node)}", expected="* or columns by name")
-        path = [] if isinstance(node, exp.Star) else [part.name for part in node.parts[:-1]]
-        if not path:
-            return [_column([name], raw) for name in raw.names]
-        way, dtype = resolved_path(path, raw)
-        if not pa.types.is_struct(dtype):
-            raise OptionError(f"{OPTION} has {as_written(node)}, and {'.'.join(path)} is {dtype}", expected="a struct")
-        return [_column([*way, dtype.field(at).name], raw) for at in range(dtype.num_fields)]
-    name, inner = (node.alias, node.this) if isinstance(node, exp.Alias) else ("", node)
-    if not name and not isinstance(inner, (exp.Column, exp.Dot)):
-        raise OptionError(
-            f"{OPTION} computes {as_written(node)} and gives it no name", hint=f"write {as_written(node)} AS name"
-        )
-    if isinstance(inner, (exp.Column, exp.Dot)):
-        column = _column(name_parts(inner), raw)
-        return [dataclasses.replace(column, name=name or column.name)]
-    translation = Translation(raw, time_zone)
-    value = translation.value(inner, certain=True)
-    misfits = None
-    for each in translation.misfits:
-        misfits = each if misfits is None else misfits | each
-    reads = tuple(dict.fromkeys(translation.reads))
-    return [SelectedColumn(name, as_written(inner), reads, value, misfits)]
-
-
-def _column(path: Sequence[str], raw: pa.Schema) -> SelectedColumn:
-    way, _ = resolved_path(path, raw)
-    return SelectedColumn(way[-1], ".".join(way), (way[0],), column_at_path(way), None)
-
-
-def _distinct(columns: Sequence[SelectedColumn], duplicates: str) -> list[SelectedColumn]:
-    by_name: dict[str, list[SelectedColumn]] = {}
+def _distinct(columns: Sequence[BoundColumn], duplicates: str) -> list[BoundColumn]:
+    by_name: dict[str, list[BoundColumn]] = {}
     for column in columns:
         by_name.setdefault(column.name.casefold(), []).append(column)
     twice = sorted({column.name for found in by_name.values() for column in found if len(found) > 1})
     if twice and duplicates == "refuse":
         raise OptionError(
-            f"{OPTION} gives two columns one name: {' and '.join(map(repr, twice))}",
+            f"{_OPTION} gives two columns one name: {' and '.join(map(repr, twice))}",
             expected="names that differ by more than case, as Spark needs them",
             hint="rename one of these with AS; or set selectDuplicates to first or last, for the one to keep",
         )
     return [found[-1 if duplicates == "last" else 0] for found in by_name.values()]
-
-
-def _evaluated(values: Sequence[pl.Expr], rows: pa.Table) -> pa.Table:
-    import polars as pl
-
-    # A column beside those that are computed: a constant is as long as it.
-    place = pl.Series("_upstream_row", np.zeros(rows.num_rows, dtype=np.int8))
-    frame = pl.DataFrame(pl.from_arrow(rows)) if rows.num_columns else pl.DataFrame()
-    made = frame.with_columns(place).select("_upstream_row", *values).drop("_upstream_row")
-    return made.to_arrow(compat_level=pl.CompatLevel.oldest())
-
-
-def _plain(dtype: pa.DataType) -> pa.DataType:
-    """Return the type as Spark has it: no large offsets, nothing unsigned, times in microseconds."""
-    if pa.types.is_large_string(dtype):
-        return pa.string()
-    if pa.types.is_large_binary(dtype):
-        return pa.binary()
-    if pa.types.is_large_list(dtype) or pa.types.is_list(dtype):
-        return pa.list_(_plain(dtype.value_type))
-    if pa.types.is_struct(dtype):
-        return pa.struct(
-            [pa.field(dtype.field(at).name, _plain(dtype.field(at).type)) for at in range(dtype.num_fields)]
-        )
-    if pa.types.is_timestamp(dtype):
-        return TIMESTAMP if dtype.tz is not None else pa.timestamp("us")
-    if pa.types.is_null(dtype):
-        return pa.string()
-    return dtype
 
 
 _Path = Sequence[str]
@@ -230,7 +110,7 @@ def with_unseen_fields(text: str, raw: pa.Schema) -> pa.Schema:
     Where the selection `text` names fields of a null column, it becomes a struct of these, with the types that another
     struct beside it has for them. All others become text.
     """
-    return pa.schema(_seen(list(raw), selected_paths(text)))
+    return pa.schema(_seen(list(raw), _paths(text)))
 
 
 def _seen(fields: Sequence[pa.Field], paths: Sequence[_Path]) -> list[pa.Field]:
@@ -304,8 +184,9 @@ class SelectingConnector(Connector):
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         selection = self._bound()
-        for chunk in self._inner.read(part, selection.reads(columns), malformed):
-            made, misfits = selection.evaluate(chunk.rows, columns)
+        evaluator = selection.evaluator(columns)
+        for chunk in self._inner.read(part, evaluator.reads, malformed):
+            made, misfits = selection.evaluate(chunk.rows, evaluator)
             yield dataclasses.replace(chunk, rows=made, misfits=misfits, origin=chunk.rows)
 
     def feeds(self, position: Position | None) -> Sequence[str]:

@@ -19,7 +19,7 @@ from .connectors.contract import Connector, MalformedRows
 from .observed_times import TaskLook
 from .options import SourceOptions
 from .planner import Task
-from .row_shaper import RowShaper, ShapedRows, coalesced
+from .row_shaper import RowCondition, RowShaper, ShapedRows, coalesced
 from .schema import FeedShape
 
 # A line of a broken binary file can be long; what is kept of it is enough to recognise it.
@@ -111,7 +111,8 @@ class Reading:
         self.shape = shape
         self.connector = connector
         self.quarantine = quarantine
-        RowShaper(shape, options)  # a wrong condition is refused here, on the driver
+        # Bound here, on the driver: tasks parse nothing.
+        self._condition = RowCondition(options.where, shape.user, options.time_zone) if options.where else None
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         malformed: MalformedRows = FirstFailure()
@@ -136,7 +137,7 @@ class Reading:
     def _rows(
         self, task: Task, malformed: MalformedRows, marks: list[ShapedRows], look: TaskLook
     ) -> Iterator[ShapedRows]:
-        shaper = RowShaper(self.shape, self.options)
+        shaper = RowShaper(self.shape, self.options, self._condition)
         for first_seq, part in task.ranges:
             for chunk in self.connector.read(part, None, malformed):
                 rows = shaper.shape(

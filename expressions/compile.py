@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -71,9 +73,10 @@ class CompiledColumns:
         self._types = {name: polars_type(expression.type) for name, expression in columns}
         self._values = [value.values.alias(name) for (name, _), value in zip(columns, values, strict=True)]
         self._failures = [failure for value in values for failure in value.failures]
+        self._failing = {name: value.failures for (name, _), value in zip(columns, values, strict=True)}
         self._stages = compiler.stages.columns
         read = {name for _, expression in columns for name in _names(expression)}
-        self._reads = [name for name in schema.names if name in read]
+        self.reads = [name for name in schema.names if name in read]
         self._outputs = [*self._values]
         if self._failures:
             self._outputs.append(pl.any_horizontal([each.where for each in self._failures]).any().alias(_FAILED))
@@ -85,7 +88,53 @@ class CompiledColumns:
         """
         if not frame.height:
             return pl.DataFrame(schema=self._types)
-        found = self._rows(frame).select(self._outputs).collect()
+        found = self._selected(frame, self._outputs)
+        if self._failures and found[_FAILED][0]:
+            raise self._error(frame)
+        return found.drop(_FAILED) if self._failures else found
+
+    def tried(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, npt.NDArray[np.bool_]]]:
+        """Return the values, and by column the rows in which it fails, where its value is null."""
+        if not frame.height:
+            return pl.DataFrame(schema=self._types), {}
+        masks = {
+            f"{_FAILED}_{name}": pl.any_horizontal([each.where for each in failures])
+            for name, failures in self._failing.items()
+            if failures
+        }
+        found = self._selected(frame, [*self._values, *(mask.alias(name) for name, mask in masks.items())])
+        failed = {name.removeprefix(f"{_FAILED}_"): found[name].to_numpy() for name in masks if found[name].any()}
+        return found.drop(*masks), failed
+
+    def filtered(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows for which the first expression is true; see :meth:`added`."""
+        return self._checked(frame).filter(self._values[0]).select(frame.collect_schema().names())
+
+    def added(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the rows with the values as further columns.
+
+        Raises QueryError if a value cannot be computed. If that is possible, it reads all rows to find out.
+        """
+        return self._checked(frame).with_columns(self._values).select(*frame.collect_schema().names(), *self._types)
+
+    def _checked(self, frame: pl.LazyFrame) -> pl.LazyFrame:
+        rows = self._rows(frame)
+        if self._failures:
+            failed = pl.any_horizontal([each.where for each in self._failures])
+            failing = rows.filter(failed).select(self.reads).head(1).collect()
+            if failing.height:
+                raise self._error(failing)
+        return rows
+
+    def constant_failure(self) -> str | None:
+        """Return why a value cannot be computed, if that is so in all rows."""
+        for each in self._failures:
+            if not each.where.meta.root_names() and pl.select(each.where).item():
+                return f"{each.of}: {each.reason}"
+        return None
+
+    def _selected(self, frame: pl.DataFrame, outputs: Sequence[pl.Expr]) -> pl.DataFrame:
+        found = self._rows(frame).select(outputs).collect()
         size = found.estimated_size()
         if size > _MOST_BYTES:
             raise QueryError(
@@ -93,15 +142,11 @@ class CompiledColumns:
                 expected=f"at most {_MOST_BYTES}",
                 hint="make shorter texts, or shorter batches",
             )
-        if self._failures and found[_FAILED][0]:
-            raise self._error(frame)
-        if self._failures:
-            found = found.drop(_FAILED)
         if found.height != frame.height:  # constants alone
             found = pl.DataFrame([each.new_from_index(0, frame.height) for each in found])
         return found
 
-    def _rows(self, frame: pl.DataFrame) -> pl.LazyFrame:
+    def _rows(self, frame: pl.DataFrame | pl.LazyFrame) -> pl.LazyFrame:
         rows = frame.lazy()
         for stage in self._stages:
             rows = rows.with_columns(stage)
@@ -112,7 +157,7 @@ class CompiledColumns:
             failed = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED]
             if failed.any():
                 at = failed.arg_max() or 0
-                return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self._reads})
+                return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self.reads})
         raise AssertionError("a failure without a place")
 
 

@@ -76,6 +76,25 @@ def standard(dtype: pa.DataType) -> pa.DataType:
     )
 
 
+def plain(dtype: pa.DataType) -> pa.DataType:
+    """Return the type as Spark has it: no large offsets, times in microseconds."""
+    if pa.types.is_large_string(dtype):
+        return pa.string()
+    if pa.types.is_large_binary(dtype):
+        return pa.binary()
+    if pa.types.is_large_list(dtype) or pa.types.is_list(dtype):
+        return pa.list_(plain(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct(
+            [pa.field(dtype.field(at).name, plain(dtype.field(at).type)) for at in range(dtype.num_fields)]
+        )
+    if pa.types.is_timestamp(dtype):
+        return TIMESTAMP if dtype.tz is not None else pa.timestamp("us")
+    if pa.types.is_null(dtype):
+        return pa.string()
+    return dtype
+
+
 def spark_name(dtype: pa.DataType) -> str:
     """Return the name of a type in Spark SQL."""
     if is_decimal(dtype):

@@ -42,10 +42,20 @@ def trimmed(text: pl.Expr) -> pl.Expr:
 
 def double_of_text(text: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Parse floating-point numbers."""
+    return on_series(lambda series: _doubles(series, dtype), text, dtype=dtype)
+
+
+def _doubles(text: pl.Series, dtype: pl.DataType) -> pl.Series:
     text = text.str.strip_chars(_BLANK)
-    number = pl.when(text.str.contains(_DOUBLE)).then(text.str.strip_chars_end("dDfF").str.strip_prefix("+"))
-    words = text.str.to_lowercase().replace_strict(_WORDS, default=None, return_dtype=dtype)
-    return pl.coalesce(number.cast(dtype, strict=False), words)
+    made = text.cast(dtype, strict=False)  # if it is finite, it is Java's number too
+    others = (~made.is_finite()).fill_null(value=True) & text.is_not_null()
+    if not others.any():
+        return made
+    other = pl.col("text")
+    number = pl.when(other.str.contains(_DOUBLE)).then(other.str.strip_chars_end("dDfF").str.strip_prefix("+"))
+    words = other.str.to_lowercase().replace_strict(_WORDS, default=None, return_dtype=dtype)
+    found = text.filter(others).to_frame("text").select(pl.coalesce(number.cast(dtype, strict=False), words))
+    return made.scatter(others.arg_true(), found.to_series())
 
 
 def decimal_of_text(build: Builder, text: pl.Expr, dtype: pa.Decimal128Type) -> pl.Expr:

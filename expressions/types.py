@@ -66,6 +66,12 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "move the time by an interval: times are in UTC": ("convert_timezone", "from_utc_timestamp", "to_utc_timestamp"),
     "use TUMBLE or HOP in FROM": ("window", "session_window"),
     "use || and coalesce": ("listagg", "string_agg"),
+    "it looks at other rows: aggregate in a query, behind the source or the step": (
+        *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and"),
+        *("bool_or", "collect_list", "collect_set", "corr", "count", "count_if", "every", "first", "first_value"),
+        *("last", "last_value", "max", "max_by", "mean", "median", "min", "min_by", "percentile", "some", "std"),
+        *("stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"),
+    ),
 }
 _HINTS = {name: hint for hint, names in _GROUPS.items() for name in names}
 
@@ -220,15 +226,17 @@ def _get_field(function: str, arguments: Sequence[Expression]) -> Expression:
     value, name = arguments
     if not (pa.types.is_struct(value.type) and isinstance(name, Constant)):
         raise SchemaError(f"{value} is of type {spark_name(value.type)}", expected="a struct")
-    index = value.type.get_field_index(str(name.value))
-    if index < 0:
-        near = difflib.get_close_matches(str(name.value), [field.name for field in value.type], 1)
+    asked = str(name.value)
+    alike = [each for each in value.type if each.name == asked]
+    alike = alike or [each for each in value.type if each.name.casefold() == asked.casefold()]
+    if len(alike) != 1:
+        near = difflib.get_close_matches(asked, [each.name for each in value.type], 1)
         raise SchemaError(
-            f"{value} has no field {name.value}",
-            expected=f"one of {', '.join(field.name for field in value.type)}",
+            f"the field {asked!r} of {value} is ambiguous" if alike else f"{value} has no field {asked}",
+            expected=f"one of {', '.join(each.name for each in value.type)}",
             hint=f"{near[0]} is the nearest name" if near else "",
         )
-    return standardized(Call(function, (value, name), value.type.field(index).type))
+    return standardized(Call(function, (value, Constant(alike[0].name, TEXT)), alike[0].type))
 
 
 def _element(function: str, arguments: Sequence[Expression]) -> Expression:

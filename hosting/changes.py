@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from ..conf.errors import CheckpointError, OptionError, SchemaError
+from ..expressions.places import near
 from ..operators.relations.plan.nodes import StoredTable, Stream
 from ..operators.tables.reading import pinned_table
 
@@ -239,8 +240,6 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
     known = list(names)
     spelled = found(name, known) if isinstance(name, str) else None
     if spelled is None:
-        from ..sql.places import near  # with the parser, which the process that plans batches does without
-
         hint = near(str(name), known, all_of="there are") or f"register a {what} first"
         raise OptionError(f"there is no {what} '{name}'", expected=f"the name of a registered {what}", hint=hint)
     return spelled

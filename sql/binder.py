@@ -12,7 +12,9 @@ from sqlglot import exp
 from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import SchemaError
 from ..expressions.kinds import UTC
+from ..expressions.literals import length_us
 from ..expressions.nodes import Expression, Field
+from ..expressions.places import Text
 from ..expressions.types import cast, common
 from ..operators.relations.plan.bounds import UnboundedError, state_of
 from ..operators.relations.plan.nodes import (
@@ -29,12 +31,10 @@ from ..operators.relations.plan.nodes import (
 from ..operators.relations.plan.normalize import normalized, zoned
 from .catalog import FREE_NAMES, Catalog, is_reserved
 from .dialect import parse
-from .literals import length_us
-from .places import Text
+from .grammar import Emit, StreamOperator
 from .scope import Bound, Context, Scope
 from .select_list import bind_order
 from .selects import bind_select
-from .syntax import Emit, StreamOperator
 
 _LEAST_PERIOD_US = 100_000
 _KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {

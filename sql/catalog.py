@@ -10,9 +10,9 @@ import pyarrow.types as patypes
 
 from ..conf.errors import OptionError, SchemaError
 from ..expressions.kinds import UTC
+from ..expressions.places import near
+from ..expressions.reader import NOT_NAMES
 from ..operators.relations.plan.nodes import Stream
-from .places import near
-from .syntax import NOT_NAMES
 
 FREE_NAMES = "a name that does not begin with two underscores or with _upstream"
 

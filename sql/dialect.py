@@ -6,61 +6,15 @@ standard nodes are sqlglot's. The grammar in :mod:`.grammar` and :mod:`.terms` r
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from sqlglot import exp, generator, parser
+from sqlglot import exp, generator
 from sqlglot.dialects.spark import Spark
-from sqlglot.errors import SqlglotError
 from sqlglot.generators.spark import SparkGenerator
 
-from ..conf.deep_stack import on_deep_stack
-from ..conf.errors import EnvironmentMissingError, QueryRefusedError
-from .grammar import Grammar
-from .places import Text
-from .syntax import Emit, InList, StreamOperator, StreamWindow, Sum, TableFunction
-
-_LEAST = 100
-"""Shorter lists are read as everything else."""
-
-_NUMBER = r"-?[0-9]{1,18}"
-_TEXT = r"'[^'\\]*'"
-_PARTS = re.compile(
-    r"[rR]'[^']*'|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|"
-    + "|".join(
-        rf"\bIN\s*\(\s*(?P<{name}>{one}(?:\s*,\s*{one}){{{_LEAST - 1},}})\s*\)"
-        for name, one in (("numbers", _NUMBER), ("texts", _TEXT))
-    ),
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-def take_lists(sql: str) -> tuple[str, Mapping[int, tuple[int, ...] | tuple[str, ...]]]:
-    """Replace each long list of integers or texts by a 0 of the same length; return the text and the lists by place."""
-    if sql.count(",") < _LEAST:
-        return sql, {}
-    lists: dict[int, tuple[int, ...] | tuple[str, ...]] = {}
-
-    def taken(found: re.Match[str]) -> str:
-        name = found.lastgroup
-        if name is None:
-            return found.group()
-        start, end = found.span(name)
-        written = found.group(name)
-        if name == "numbers":
-            lists[start] = tuple(int(each) for each in written.split(","))
-        else:
-            lists[start] = tuple(each[1:-1] for each in re.findall(_TEXT, written))
-        before = found.start()
-        return sql[before:start] + "0".ljust(end - start) + sql[end : found.end()]
-
-    return _PARTS.sub(taken, sql), lists
-
-
-_CHARACTERS = 4_000_000
-_LEVELS = 500
-"""The greatest depth of a syntax tree. Long chains of AND, OR, ||, UNION and + are flat."""
+from ..expressions.places import Text
+from ..expressions.reader import InList, Sum, tree_of
+from .grammar import Emit, Grammar, StreamOperator, StreamWindow, TableFunction
 
 
 class ContinuousSql(Spark):
@@ -160,66 +114,9 @@ class ContinuousSql(Spark):
             return f"{self.sql(expression, 'this')}[{self.expressions(expression, flat=True)}]"
 
 
-def refuse_compiled() -> None:
-    """Refuse ``sqlglot[c]``: compiled classes ignore the methods that a dialect overrides."""
-    if not str(parser.__file__).endswith(".py"):
-        raise EnvironmentMissingError(
-            "sqlglot is installed compiled (sqlglot[c]), which ignores dialects of others",
-            expected="the pure Python package",
-            hint="pip uninstall sqlglotc",
-        )
-
-
 def parse(sql: str, view: str = "") -> exp.Expr:
     """Return a query's syntax tree, or raise QueryRefusedError at a place in its text.
 
     Each node's ``meta`` holds its place. ``view`` is the view that the text defines, for errors.
     """
-    refuse_compiled()
-    text = Text(sql, view)
-    if len(sql) > _CHARACTERS:
-        raise text.error((0, 0), f"the text has {len(sql)} characters", expected=f"at most {_CHARACTERS}")
-    return on_deep_stack(lambda: _parse(sql, text))
-
-
-def _parse(sql: str, text: Text) -> exp.Expr:
-    dialect = ContinuousSql()
-    words, lists = take_lists(sql)
-    try:
-        tokens = dialect.tokenize(words)
-    except SqlglotError as error:
-        start = getattr(error, "end", None)
-        at = len(sql) - 1 if start is None else start
-        raise text.error((at, at), _unread(error), hint="close each quote and each comment") from None
-    reader = Grammar(dialect=dialect)
-    reader.text, reader.lists = text, lists
-    try:
-        tree = reader.one(reader.parse(tokens, sql))
-    except RecursionError:
-        raise _too_deep(text, (0, 0)) from None
-    except IndexError:  # the parser looks beyond the last word: SELECT '1' .
-        at = len(sql.rstrip()) - 1
-        raise text.error((at, at), "the text ends too early", expected="the rest of the query") from None
-    _check_depth(tree, text)
-    return tree
-
-
-def _check_depth(tree: exp.Expr, text: Text) -> None:
-    level, depth = [tree], 0
-    while level:
-        depth += 1
-        if depth > _LEVELS:
-            raise _too_deep(text, level[0])
-        level = [child for each in level for child in each.iter_expressions()]
-
-
-def _too_deep(text: Text, at: Any) -> QueryRefusedError:
-    return text.error(
-        at, "the query is nested too deeply", expected=f"at most {_LEVELS} levels", hint="name its parts as views"
-    )
-
-
-def _unread(error: SqlglotError) -> str:
-    first = str(error).split("\n")[0]
-    cause = str(error.__cause__ or "").split("\n")[0]
-    return f"the text cannot be split into words ({cause or first})"
+    return tree_of(Text(sql, view), Grammar, ContinuousSql())

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
+from sqlglot.expressions.core import Expression
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
-from .syntax import STREAM_OPERATORS, TABLE_FUNCTIONS, Emit, StreamOperator, StreamWindow, TableFunction
-from .terms import Terms
+from ..expressions.terms import Terms
+
+STREAM_OPERATORS = ("ISTREAM", "DSTREAM", "RSTREAM")
+TABLE_FUNCTIONS = ("HOP", "TUMBLE", "LATEST")
 
 # Clauses of Spark that continuous queries lack, each with its replacement.
 _NOT_HERE = {
@@ -29,6 +32,38 @@ _NOT_HERE = {
 }
 
 
+class StreamWindow(Expression):
+    """``[PARTITION BY k RANGE 10 MINUTES SLIDE 1 MINUTE WHERE p]`` behind a stream."""
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "partition": False,
+        "range": False,
+        "rows": False,
+        "now": False,
+        "unbounded": False,
+        "slide": False,
+        "where": False,
+    }
+
+
+class StreamOperator(Expression):
+    """``ISTREAM(query)``, ``DSTREAM(query)``, ``RSTREAM(query)``."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True}
+
+
+class TableFunction(Expression):
+    """``HOP(S, t, slide, size)``, ``TUMBLE(S, t, size)``, ``LATEST(S)`` in FROM."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "expressions": False}
+
+
+class Emit(Expression):
+    """``query EMIT CHANGES``, ``EMIT ON WINDOW CLOSE``, ``EMIT PERIODIC INTERVAL '5' SECOND``."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "every": False}
+
+
 class SourceGrammar(Terms):
     """The part of the parser that reads FROM."""
 
@@ -38,6 +73,11 @@ class SourceGrammar(Terms):
         if word in _NOT_HERE and self._curr.token_type is not T.IDENTIFIER:
             problem, hint = _NOT_HERE[word]
             self.refuse(problem, hint=hint)
+
+    def begins_query(self) -> bool:
+        return super().begins_query() or (
+            self._match_texts(STREAM_OPERATORS, advance=False) and self._next.token_type is T.L_PAREN
+        )
 
     def operand(self) -> exp.Expr:
         """Read a query without brackets; the grammar of queries implements it."""
@@ -250,14 +290,6 @@ class Grammar(SourceGrammar):
             self.unexpected("the end of the query")
         return this
 
-    def one(self, trees: list[exp.Expr | None]) -> exp.Expr:
-        found = [each for each in trees if each is not None]
-        if len(found) != 1:
-            at = found[1] if len(found) > 1 else (len(self.sql), len(self.sql))
-            problem = f"the text has {len(found)} queries" if found else "the text has no query"
-            raise self.text.error(at, problem, expected="one query")
-        return found[0]
-
     def _emit(self, start: Token, this: exp.Expr) -> exp.Expr:
         at = self._prev
         if isinstance(this, StreamOperator):
@@ -380,7 +412,7 @@ class Grammar(SourceGrammar):
             distinct = self.made(self._prev, exp.Distinct())
         else:
             self._match_texts(("ALL",))
-        select = exp.Select(distinct=distinct, expressions=self.commas(self._item))
+        select = exp.Select(distinct=distinct, expressions=self.commas(self.item))
         if not self._match(T.FROM):
             self.unexpected("a comma, or FROM and a stream")
         begin = self._prev
@@ -428,13 +460,3 @@ class Grammar(SourceGrammar):
             self._advance(2)
             return self.made(start, exp.Tuple(expressions=[]))
         return self.scalar()
-
-    def _item(self) -> exp.Expr:
-        start = self._curr
-        if self._match(T.STAR):
-            return self.made(start, exp.Star())
-        this = self.scalar()
-        if isinstance(this, exp.Column) and isinstance(this.this, exp.Star):
-            return this
-        name = self.alias()
-        return this if name is None else self.made(start, exp.Alias(this=this, alias=name))

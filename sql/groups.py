@@ -11,10 +11,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
+from ..expressions.scalars import Visible
 from ..operators.relations.plan.nodes import Aggregate, Aggregation, Project, Relation, SetOperation, Where
 from .predicates import Values, bind_where, terms
 from .scalars import Scalars, has_aggregate, renamed_aggregation
-from .scope import Bound, Context, Scope, Visible, is_outer
+from .scope import Bound, Context, Scope, is_outer
 from .select_list import bare, finished, is_star, item_at, item_of, named_items, no_outer
 from .sources import FilteredFrom
 

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from ..conf.errors import SchemaError
 from ..expressions.nodes import Call, Constant, Expression, Field, all_of, fields, renamed, substituted, walk
+from ..expressions.scalars import unwrapped
 from ..expressions.types import call
 from ..operators.relations.plan.nodes import (
     Aggregate,
@@ -22,7 +23,7 @@ from ..operators.relations.plan.nodes import (
     Where,
     WindowOver,
 )
-from .scalars import Scalars, has_aggregate, has_query, renamed_aggregation, unwrapped
+from .scalars import Scalars, has_aggregate, has_query, renamed_aggregation
 from .scope import OUTER, Context, Scope, is_outer
 from .select_list import bare, is_star
 from .sources import FilteredFrom, bind_from, equalities

@@ -9,9 +9,10 @@ from typing import Any
 from sqlglot import exp
 
 from ..expressions.nodes import Expression, Field
+from ..expressions.places import Text, span
+from ..expressions.scalars import ColumnScope, Visible
 from ..operators.relations.plan.nodes import Changes, Node, Relation
 from .catalog import Catalog
-from .places import Text, near, span
 
 # Marks a column of the query around a subquery, until the subquery has become a join.
 OUTER = "\0outer\0"
@@ -27,72 +28,24 @@ def is_outer(name: str) -> bool:
     return name.startswith(OUTER)
 
 
-@dataclass(frozen=True)
-class Visible:
-    """One column that can be named: as ``name``, as ``table.name``, or both."""
+class Scope(ColumnScope):
+    """The columns of one SELECT's sources, within the scope ``outer`` of the query around."""
 
-    table: str
-    name: str
-    expression: Expression
-    plain: bool = True
-    starred: bool = True  # Included in `*`.
-
-
-class Scope:
-    """The columns of one SELECT's sources, in the order of ``*``, within the scope ``around`` of an outer query."""
-
-    def __init__(self, columns: Iterable[Visible], around: Scope | None = None) -> None:
-        self.columns = tuple(columns)
-        self.around = around
-        self._plain: dict[str, list[Visible]] = {}
-        self._tables: dict[str, dict[str, list[Visible]]] = {}
-        for each in self.columns:
-            if each.plain:
-                self._plain.setdefault(each.name.lower(), []).append(each)
-            if each.table:
-                self._tables.setdefault(each.table.lower(), {}).setdefault(each.name.lower(), []).append(each)
+    def __init__(self, columns: Iterable[Visible], outer: ColumnScope | None = None) -> None:
+        super().__init__(columns)
+        self.outer = outer
 
     def joined(self, columns: Iterable[Visible]) -> Scope:
-        return Scope((*self.columns, *columns), self.around)
+        return Scope((*self.columns, *columns), self.outer)
 
     def mapped(self, columns: Iterable[Visible]) -> Scope:
-        return Scope(columns, self.around)
+        return Scope(columns, self.outer)
 
-    def tables(self) -> set[str]:
-        """Return the aliases in lower case."""
-        return set(self._tables)
-
-    def has(self, name: str) -> bool:
-        """Return whether a name without a table is a column here."""
-        return name.lower() in self._plain
-
-    def _find(self, table: str, name: str) -> list[Visible]:
-        if not table:
-            return self._plain.get(name.lower(), [])
-        return self._tables.get(table.lower(), {}).get(name.lower(), [])
-
-    def resolve(self, table: str, name: str, at: Any, text: Text) -> Expression:
-        """Return the column of the name; refuse an unknown or ambiguous one."""
-        found = self._find(table, name)
-        if len(found) == 1:
-            return found[0].expression
-        if found:
-            owners = " or ".join(sorted(f"{each.table}.{each.name}" for each in found if each.table))
-            raise text.error(at, f"'{name}' is ambiguous", hint=f"write {owners}" if owners else "give one an alias")
-        if self.around is not None:
-            outer = self.around._find(table, name)
-            if len(outer) == 1 and isinstance(outer[0].expression, Field):
-                return outer_field(outer[0].expression.name, outer[0].expression.type)
-        if table and table.lower() not in self._tables:
-            known = sorted({each.table for each in self.columns if each.table})
-            raise text.error(
-                at, f"there is no source '{table}' here", hint=near(table, known, all_of="the sources are")
-            )
-        if table:
-            names = [each.name for each in self.columns if each.table.lower() == table.lower()]
-            raise text.error(at, f"'{table}' has no column '{name}'", hint=near(name, names, all_of="its columns are"))
-        names = [each.name for each in self.columns if each.plain]
-        raise text.error(at, f"there is no column '{name}'", hint=near(name, names, all_of="the columns are"))
+    def outer_column(self, table: str, name: str) -> Expression | None:
+        found = () if self.outer is None else self.outer.found(table, name)
+        if len(found) != 1 or not isinstance(found[0].expression, Field):
+            return None
+        return outer_field(found[0].expression.name, found[0].expression.type)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from ..expressions.literals import count
 from ..expressions.nodes import Expression, Field, fields
+from ..expressions.scalars import unwrapped, visible_columns
 from ..operators.relations.plan.nodes import Distinct, Order, Project, Relation, Top
-from .literals import count
-from .scalars import Scalars, unwrapped
-from .scope import Context, Scope, Visible, is_outer
+from .scalars import Scalars
+from .scope import Context, Scope, is_outer
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,6 @@ def bind_order(node: exp.Expr, relation: Relation, context: Context) -> Relation
         if order is not None:
             raise _without_limit(order, context)
         return relation
-    scope = Scope(Visible("", each.name, Field(each.name, each.type)) for each in relation.schema)
+    scope = Scope(visible_columns(relation.schema))
     orders = orders_of(order, Scalars(context.text, scope, where="in ORDER BY")) if order is not None else ()
     return context.noted(Top(relation, orders, n), order or node.args["limit"])

@@ -12,7 +12,10 @@ import pyarrow.types as patypes
 from sqlglot import exp
 
 from ..conf.errors import SchemaError
+from ..expressions.literals import count, length_us
 from ..expressions.nodes import Constant, Expression, Field, all_of
+from ..expressions.places import Text
+from ..expressions.scalars import unwrapped
 from ..expressions.types import call
 from ..operators.relations.plan.aggregates import is_aggregate
 from ..operators.relations.plan.nodes import (
@@ -31,10 +34,8 @@ from ..operators.relations.plan.nodes import (
     WindowOver,
 )
 from .groups import bind_groups
-from .literals import count, length_us
-from .places import Text
 from .predicates import Values, bind_where, terms
-from .scalars import Scalars, has_aggregate, has_window, renamed_aggregation, unwrapped
+from .scalars import Scalars, has_aggregate, has_window, renamed_aggregation
 from .scope import Bound, Context, Scope
 from .select_list import Item, bare, finished, is_star, item_of, named_items, no_outer, orders_of, starred
 from .sources import FilteredFrom, holds_newest, newest

@@ -8,7 +8,10 @@ from typing import Any
 
 from sqlglot import exp
 
+from ..expressions.literals import count, length_us
 from ..expressions.nodes import Call, Expression, Field, all_of, conjuncts, fields
+from ..expressions.places import near
+from ..expressions.scalars import Visible, visible_columns
 from ..expressions.types import call
 from ..operators.relations.plan.nodes import (
     Changes,
@@ -29,11 +32,9 @@ from ..operators.relations.plan.nodes import (
     Window,
     WindowOver,
 )
-from .literals import count, length_us
-from .places import near
+from .grammar import StreamWindow, TableFunction
 from .scalars import Scalars
-from .scope import Bound, Context, Scope, Visible, is_outer
-from .syntax import StreamWindow, TableFunction
+from .scope import Bound, Context, Scope, is_outer
 
 _MOST_WINDOWS = 10_000
 
@@ -46,11 +47,6 @@ class FromItem:
     alias: str
     streams: bool  # A stream with a window, so a query without aggregates is an ISTREAM by default.
     bare: Stream | None = None  # The stream, if it has neither window nor sample.
-
-
-def visible(source: FromItem) -> list[Visible]:
-    """Return the source's columns for a scope."""
-    return [Visible(source.alias, each.name, Field(each.name, each.type)) for each in source.relation.schema]
 
 
 def bind_source(node: exp.Expr, context: Context, *, hop_columns: bool) -> FromItem:
@@ -163,7 +159,7 @@ def _windowed(
     partition = _columns(window.args.get("partition") or [], source.schema, context, alias)
     where: Expression | None = None
     if window.args.get("where") is not None:
-        scope = Scope(Visible(alias, each.name, Field(each.name, each.type)) for each in source.schema)
+        scope = Scope(visible_columns(source.schema, alias))
         where = Scalars(context.text, scope, where="in a window").condition(window.args["where"])
     made: Window
     if window.args.get("rows") is not None:
@@ -362,7 +358,7 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
     hop_columns = _reads_window(select)
     source = bind_source(select.args["from_"].this, context, hop_columns=hop_columns)
     relation, streams = source.relation, source.streams
-    scope = Scope(visible(source), around)
+    scope = Scope(visible_columns(source.relation.schema, source.alias), around)
     joins: list[exp.Join] = select.args.get("joins") or []
     aliases = {source.alias.lower()}
     commas = False
@@ -407,7 +403,10 @@ def _joined(
     join: exp.Join, how: JoinKind, left: Relation, scope: Scope, other: FromItem, context: Context
 ) -> tuple[Relation, Scope, list[tuple[Expression, exp.Expr]]]:
     right, names = made_distinct(other.relation, set(left.schema.names), other.alias or "right", context)
-    columns = [replace(each, expression=Field(names[each.name], each.expression.type)) for each in visible(other)]
+    columns = [
+        replace(each, expression=Field(names[each.name], each.expression.type))
+        for each in visible_columns(other.relation.schema, other.alias)
+    ]
     both = scope.joined(columns)
     lefts, rights = set(left.schema.names), set(right.schema.names)
     if join.args.get("using"):

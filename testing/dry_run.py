@@ -24,7 +24,7 @@ from ..operators.tables.lookup import TableJoinPlan, indexed, joined
 from ..operators.windows.shards.pack import final_somewhere
 from ..plan.fingerprint import check_late_locations, check_same, fingerprint, places
 from ..plan.nodes import Given, Map, Node, Queue, Reorder, StatefulNode, TableJoin, Transform, Window, walk
-from .expressions import ComputedColumn, RowEvaluation, value_of
+from .expressions import ComputedColumn, RowEvaluation
 from .inputs import Checkpoint
 
 
@@ -169,13 +169,13 @@ def _extra_columns(node: Queue) -> dict[str, Callable[[pa.Table], pa.Array | pa.
     found: dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]] = {}
     interval = node.access_interval
     if node.weight is not None:
-        weight = value_of(node.weight, schema)
+        weight = ComputedColumn(node.weight, schema, "weight")
         found[WEIGHT] = lambda rows: pc.fill_null(_numbers(weight, rows), 1.0)
     if isinstance(interval, str) and is_duration(interval):
         us = pa.scalar(parse_duration_us(interval), pa.int64())
         found[INTERVAL] = lambda rows: pa.repeat(us, rows.num_rows)
     elif interval is not None:
-        seconds = value_of(interval, schema)
+        seconds = ComputedColumn(interval, schema, "interval")
         found[INTERVAL] = lambda rows: _micros(_numbers(seconds, rows))
     return found
 

@@ -1,4 +1,4 @@
-"""SQL of a stream's steps, computed on Arrow by the expressions of the source's pushdown."""
+"""SQL of a stream's steps, computed on Arrow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError, OptionError, SchemaError, UpstreamError
 from ..core.rows.system_column import SYSTEM, deleted_mask, passing_mask, with_system_fields
-from ..datasource.selection import Selection
+from ..expressions.bind import OptionText, bind_columns, bind_value
+from ..expressions.evaluate import RowEvaluator
+from ..expressions.nodes import Expression, Field
 from ..plan.nodes import Choice, Filter, RowStep
 
 _HINT = (
@@ -19,12 +21,12 @@ _HINT = (
 
 
 class ComputedColumn:
-    """The columns of one piece of SQL: a column's name, or an expression with a name for its result.
+    """The columns of one piece of SQL; with `name`, the one column of an expression without a name.
 
-    It raises an OptionError for anything else than such text, and a SchemaError for an unknown column.
+    Raise OptionError for anything else than such text, SchemaError for an unknown column.
     """
 
-    def __init__(self, sql: object, schema: pa.Schema) -> None:
+    def __init__(self, sql: object, schema: pa.Schema, name: str | None = None) -> None:
         if not isinstance(sql, str):
             raise OptionError(
                 f"the column {sql} is an object of PySpark's, and only Spark can compute it",
@@ -32,39 +34,33 @@ class ComputedColumn:
                 hint='give the expression as text: where("speed > 0"), select("speed * 3.6 AS kmh"), '
                 "whose results are the same on Spark",
             )
-        self._name = sql if sql in schema.names else None
-        self._selection: Selection | None = None
-        if self._name is not None:
-            self.schema = pa.schema([schema.field(self._name)])
-            return
-        try:
-            self._selection = Selection.bound(sql, schema)
-        except UpstreamError as error:
-            raise type(error)(
-                f"{sql!r} cannot be computed without Spark: {error.problem}", expected=error.expected, hint=_HINT
-            ) from error
-        self.schema = self._selection.schema
+        columns = [(sql, Field(sql, schema.field(sql).type))] if sql in schema.names else _bound(sql, schema, name)
+        self._evaluator = RowEvaluator(columns, schema)
+        self.schema = pa.schema([(each, expression.type) for each, expression in columns])
 
     def of(self, rows: pa.Table) -> pa.Table:
         """Return the columns of some rows, or raise a MalformedRowError for a value that cannot be computed."""
-        if self._selection is None:
-            return rows.select([self._name])
-        made, reasons = self._selection.evaluate(rows)
-        wrong = [] if reasons is None else [reason for reason in reasons if reason is not None]
-        if wrong:
+        made, failed = self._evaluator.evaluate(rows)
+        for name, mask in failed.items():
             raise MalformedRowError(
-                f"{wrong[0]} ({len(wrong)} rows)",
+                f"the column {name!r} cannot be computed ({mask.sum()} rows)",
                 expected="values that can be computed: on Spark the query ends here",
                 hint="write try_cast(…) or x / nullif(y, 0), which give null",
             )
-        return made.cast(self.schema)
+        return pa.table(made, schema=self.schema)
 
 
-def value_of(expression: object, schema: pa.Schema) -> ComputedColumn:
-    """Return the one column of an expression without a name; errors are those of :class:`ComputedColumn`."""
-    if not isinstance(expression, str) or expression in schema.names:
-        return ComputedColumn(expression, schema)
-    return ComputedColumn(f"({expression}) AS value", schema)
+def _bound(sql: str, schema: pa.Schema, name: str | None) -> list[tuple[str, Expression]]:
+    text = OptionText(sql, "SQL")
+    try:
+        if name is not None:
+            found = [(name, bind_value(text, schema))]
+        else:
+            found = [(each.name, each.expression) for each in bind_columns(text, schema)]
+        RowEvaluator(found, schema).check(text)
+    except UpstreamError as error:
+        raise type(error)(f"without Spark, {error.problem}", expected=error.expected, hint=_HINT) from error
+    return found
 
 
 class RowEvaluation:
@@ -114,7 +110,7 @@ def _computed(step: Choice, fixed: Sequence[str]) -> list[object]:
 
 
 def _condition(step: Filter, schema: pa.Schema) -> ComputedColumn:
-    condition = value_of(step.condition, schema)
+    condition = ComputedColumn(step.condition, schema, "condition")
     kind = condition.schema.field(0).type
     if not pa.types.is_boolean(kind):
         raise SchemaError(

@@ -28,7 +28,7 @@ from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.tables.reading import in_spark_types
 from ..plan.nodes import Given, walk
 from .dry_run import BatchOutput, DryRun
-from .expressions import RowEvaluation, value_of
+from .expressions import ComputedColumn, RowEvaluation
 from .inputs import Checkpoint, Input, Moment, Rows, Taken
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class GivenStream(UpdateStream):
         return from_arrow_schema(RowEvaluation(step, self.plan.arrow, self.plan.fixed).schema)
 
     def _check_expression(self, text: str) -> None:
-        value_of(text, self.plan.arrow)
+        ComputedColumn(text, self.plan.arrow, "value")
 
     def _parsed(self, ddl: str) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -123,8 +123,8 @@ class StreamTester:
     -----
     Within a batch, rows of one key have the order that a query gives them. Of different keys the order means nothing.
 
-    Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. Of SQL there is what the source's
-    option ``select`` has; any other expression, and a column object of PySpark's, is refused.
+    Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. They have the
+    functions of queries but no aggregates; others, and column objects of PySpark's, are refused.
 
     Examples
     --------

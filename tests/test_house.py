@@ -84,7 +84,7 @@ _ALLOWED: dict[str, set[str]] = {
     "sql": {"conf", "core", "expressions", "operators"},
     "hosting": {"conf", "storage", "core", "plan", "expressions", "operators", "sql", "sink"},
     "api": {"conf", "storage", "core", "datasource", "expressions", "plan", "operators", "sql", "hosting", "sink"},
-    "testing": {"conf", "core", "datasource", "operators", "plan", "api"},
+    "testing": {"conf", "core", "datasource", "expressions", "operators", "plan", "api"},
     "cli": {
         "conf",
         "storage",

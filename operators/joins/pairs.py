@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import OptionError
-from ...core.pushdown.conditions import arrow_condition
+from ...conf.errors import QueryError
+from ...core.rows.columns import as_array
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
@@ -126,86 +125,32 @@ class Pairs:
 
 
 def pair_condition(plan: JoinPlan) -> PairCondition | None:
-    """Return a plan's condition over pairs, None if it has none; refuse unknown columns and expressions."""
-    return None if plan.condition is None else _parsed(plan.condition, plan.left.schema, plan.right.schema)
-
-
-def supersedes(plan: JoinPlan, side: int) -> bool:
-    """Return whether, by the condition, a newer row of a side meets all that an older one of its key meets."""
-    if plan.output != "latest" or plan.condition is None:
-        return plan.output == "latest"
-    return _used_sides(plan.condition, plan.left.schema, plan.right.schema)[side] <= set(plan.sides[side].on)
-
-
-@functools.lru_cache(maxsize=64)
-def _used_sides(asked: str, left: pa.Schema, right: pa.Schema) -> tuple[set[str], set[str]]:
-    _, used = _with_sides(asked, {"l": left, "r": right})
-    one, two = ({name for side, name in used if side == which} for which in "lr")
-    return one, two
-
-
-@functools.lru_cache(maxsize=64)  # each shard asks for it in each batch
-def _parsed(asked: str, left: pa.Schema, right: pa.Schema) -> PairCondition:
-    sides = {"l": left, "r": right}
-    text, used = _with_sides(asked, sides)
-    schema = pa.schema([sides[side].field(name).with_name(f"{side}.{name}") for side, name in used])
-    found = arrow_condition(text, schema)
-    if found is None:
-        raise OptionError(
-            f"condition={asked!r} is not computed in a join",
-            expected="comparisons of columns with each other or with constants, IS NULL, IN, BETWEEN, and AND, OR, NOT "
-            "of these, with columns as l.name and r.name",
-            hint="compute what it compares as a column of its own before the join; of an inner join with output='all', "
-            "where(…) after it does the same",
-        )
-    condition = found
+    """Return a plan's condition over pairs, None if it has none."""
+    evaluator = plan.pair_condition
+    if evaluator is None:
+        return None
+    sides = [tuple(name.split(".", 1)) for name in evaluator.reads]
 
     def holds(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> pa.Array:
         rows = {"l": (left, pa.array(at)), "r": (right, pa.array(other))}
-        columns = [rows[side][0].column(name).take(rows[side][1]).combine_chunks() for side, name in used]
-        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema([
-            pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)
-        ]))  # fmt: skip
-        return pc.fill_null(condition(batch), False)
+        columns = [rows[side][0].column(name).take(rows[side][1]) for side, name in sides]
+        made, failed = evaluator.evaluate(pa.table(columns, names=evaluator.reads))
+        if failed:
+            raise QueryError(
+                f"condition={plan.condition!r} has no value for {failed['holds'].sum()} pairs",
+                expected="pairs for which it has one",
+                hint="use a try_ form, such as try_cast or try_divide, which gives null",
+            )
+        return as_array(pc.fill_null(made["holds"], False))
 
     return holds
 
 
-def _with_sides(text: str, sides: dict[str, pa.Schema]) -> tuple[str, list[tuple[str, str]]]:
-    """Return a condition with one quoted name for each column, ``l.price`` in backticks, and the columns it names."""
-    import sqlglot
-    from sqlglot import exp
-    from sqlglot.errors import SqlglotError
-
-    try:
-        parsed: Any = sqlglot.parse_one(text, read="spark")
-    except SqlglotError as error:
-        raise OptionError(
-            f"condition={text!r} is no SQL: {str(error).splitlines()[0]}",
-            expected="a condition such as 'l.price > r.limit'",
-            hint="correct the condition",
-        ) from error
-    used: list[tuple[str, str]] = []
-    for column in list(parsed.find_all(exp.Column)):
-        names = [part.name for part in column.parts]
-        known = [f"{side}.{name}" for side, schema in sides.items() for name in schema.names if name != SYSTEM]
-        asked = names[0].casefold() if len(names) == 2 else None
-        found = [
-            (side, name)
-            for side, schema in sides.items()
-            for name in schema.names
-            if name.casefold() == names[-1].casefold() and name != SYSTEM and asked in (None, side)
-        ]
-        if len(found) != 1 or len(names) > 2:
-            raise OptionError(
-                f"condition={text!r}: {'.'.join(names)} is "
-                + ("a column of both sides" if len(found) > 1 else "no column of a side"),
-                expected="l.name for a column of the left, r.name for one of the right: " + ", ".join(known),
-                hint="correct the condition",
-            )
-        used.append(found[0])
-        column.replace(exp.column(exp.to_identifier(".".join(found[0]), quoted=True)))
-    return parsed.sql(dialect="spark"), list(dict.fromkeys(used))
+def supersedes(plan: JoinPlan, side: int) -> bool:
+    """Return whether, by the condition, a newer row of a side meets all that an older one of its key meets."""
+    if plan.output != "latest" or plan.pair_condition is None:
+        return plan.output == "latest"
+    return {name[2:] for name in plan.pair_condition.reads if name[0] == "lr"[side]} <= set(plan.sides[side].on)
 
 
 _LOW, _HIGH = "__upstream_low", "__upstream_high"

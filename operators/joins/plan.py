@@ -15,6 +15,7 @@ from ...conf.errors import CheckpointError, SchemaError
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM
+from ...expressions.evaluate import RowEvaluator
 from .band import LEFT, RIGHT, SIDES, IntervalBand, JoinTimeRange
 from .pair_kernel import is_exact
 from .release.choice import ReleasePlan
@@ -81,6 +82,26 @@ class JoinPlan:
     def keeps(self) -> str:
         """The state and its lifetime, in words."""
         return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
+
+    @cached_property
+    def pair_condition(self) -> RowEvaluator | None:
+        """The evaluator of the condition. Its columns are ``l.name`` and ``r.name``.
+
+        It is bound where the plan is made and goes to the workers with it. It refuses unknown columns and functions.
+        """
+        if self.condition is None:
+            return None
+        from ...expressions.bind import OptionText, bind_condition
+
+        text = OptionText(self.condition, "condition")
+        tables = {
+            name: pa.schema([each for each in side.schema if each.name != SYSTEM])
+            for name, side in zip("lr", self.sides, strict=True)
+        }
+        fields = [each.with_name(f"{name}.{each.name}") for name, schema in tables.items() for each in schema]
+        evaluator = RowEvaluator([("holds", bind_condition(text, tables))], pa.schema(fields))
+        evaluator.check(text)
+        return evaluator
 
     @property
     def left_alone(self) -> bool:

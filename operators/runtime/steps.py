@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from ...conf.column_names import quoted
 from ...conf.errors import SchemaError
 from ...core.pushdown.at_source import at_source
-from ...core.pushdown.conditions import Condition, arrow_condition
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.system_column import SYSTEM, passing_mask
 from ...core.rows.text import collations_of
+from ...expressions.arrow import ArrowFunction
 from ...plan.nodes import Filter
 from .pack import FRAME_DDL, PACKED_DDL, frames_to_rows, in_batches, rows_to_frame
 from .shard_processor import Next, ShardProcessor, SparkShards
@@ -217,14 +217,16 @@ def arrow_step(node: Transform) -> ArrowStep | None:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
+    from ...expressions.bind import certain_condition
+
     (before,) = node.inputs
     collated = collations_of(before.schema.jsonValue()["fields"])
     compared = StructType([field for field in before.schema if field.name not in collated])
-    condition = arrow_condition(asked.condition, to_arrow_schema(compared, timezone="UTC"))
+    condition = certain_condition(asked.condition, to_arrow_schema(compared, timezone="UTC"))
     return None if condition is None else filtered(condition)
 
 
-def filtered(condition: Condition) -> ArrowStep:
+def filtered(condition: ArrowFunction) -> ArrowStep:
     """Return a step that keeps rows whose condition is true, and all punctuation and tombstones."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -66,7 +66,7 @@ def test_names_with_spaces(tmp_path, noon):
     columns = pa.schema([("the key", pa.int64()), ("t", pa.int64()), ("a,b", pa.string()), ("noon", noon)])
     sink = Sink(tmp_path, columns, {"key": "the key", "time": "t", "buckets": "2"})
     sink.batch(0, [sink.rows([(key, 1, f"v{key}", 0) for key in range(5)])])
-    asked = ("--where", '"the key" < 4', "--order-by", '"the key" DESC', "--limit", "2")
+    asked = ("--where", "`the key` < 4", "--order-by", "`the key` % 5 DESC", "--limit", "2")
     shown = done("show", sink.path, *asked, "--format", "json")
     assert [json.loads(line)["a,b"] for line in shown.splitlines()] == ["v3", "v2"]
 
@@ -97,8 +97,10 @@ def test_all_rows_and_all_columns_in_forms_for_programs(shown):
     ("option", "value", "part"),
     [
         ("--columns", "sped", "no column sped; it has k"),
-        ("--where", "sped > 1", "cannot be asked that"),
-        ("--where", "t >", "cannot be asked that"),
+        ("--where", "sped > 1", "no column 'sped'"),
+        ("--where", "t >", "an expression"),
+        ("--where", "1 / t > 0", "division by zero"),
+        ("--order-by", "t FIRST", "'FIRST'"),
     ],
 )
 def test_what_is_wrong_is_a_sentence(shown, option, value, part):

@@ -161,7 +161,7 @@ def test_where_comes_before_coalescing_and_null_is_not_true():
     given_rows = [("x", 1, 5), ("x", 2, 1), ("y", 3, 0)]
     _, rows = run_once(given_rows, coalesce=True, where="v >= 5 AND k <> 'q'", punctuation=False)
     assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 5)]
-    with pytest.raises(OptionError, match="where='w > 1'"):
+    with pytest.raises(SchemaError, match="where='w > 1'"):
         reading(options(where="w > 1"))
 
 

@@ -14,8 +14,7 @@ from upstream.cli import sql_statements
 from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select
 from upstream.sql import bind
 from upstream.sql.dialect import ContinuousSql, parse
-from upstream.sql.grammar import Grammar
-from upstream.sql.syntax import STREAM_OPERATORS, TABLE_FUNCTIONS
+from upstream.sql.grammar import STREAM_OPERATORS, TABLE_FUNCTIONS, Grammar
 
 GRAMMAR = modules.tool("query_grammar")
 

@@ -1,10 +1,9 @@
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
+from kit.refusals import refusals
 
 from upstream.operators.relations.plan import nodes
-
-from .refusals import refusals
 
 MINUTE = 60_000_000
 

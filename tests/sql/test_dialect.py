@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from kit.continuous import CATALOG, FORMS
 from sqlglot.tokenizer_core import TokenType
 
-from upstream.conf.errors import EnvironmentMissingError, QueryRefusedError
-from upstream.expressions.nodes import Call, Constant
-from upstream.operators.relations.plan.nodes import Where, walk
+from upstream.conf.errors import QueryRefusedError
 from upstream.sql import bind
-from upstream.sql.dialect import ContinuousSql, parse, refuse_compiled, take_lists
-from upstream.sql.syntax import StreamOperator, StreamWindow
+from upstream.sql.dialect import ContinuousSql, parse
+from upstream.sql.grammar import StreamOperator, StreamWindow
 
 
 @pytest.mark.parametrize("sql", FORMS)
@@ -71,13 +69,6 @@ def test_unions_of_other_kinds_are_not_one_chain():
     assert (tree.key, tree.this.key, tree.this.args["distinct"]) == ("except", "union", False)
     assert tree.this.this.args["distinct"] is True
     assert bind(tree.sql(ContinuousSql), CATALOG).plan == bind(text, CATALOG).plan
-
-
-def test_compiled_sqlglot_is_refused(monkeypatch):
-    refuse_compiled()
-    monkeypatch.setattr(sqlglot.parser, "__file__", "/x/sqlglot/parser.cpython-311-x86_64-linux-gnu.so")
-    with pytest.raises(EnvironmentMissingError, match="sqlglot"):
-        refuse_compiled()
 
 
 EXTRA = "[ ] , . * NULL WINDOW OFFSET :: UNION ' 1e400 ; LATERAL EMIT ALL || ? :x { @ -- PIVOT [NOW] 2 INTERVAL"
@@ -141,33 +132,3 @@ def test_a_mutation_is_another_query_or_an_error_of_ours(sql):
 def test_any_text_is_read_or_refused(sql):
     with suppress(QueryRefusedError):
         assert bind(sql, CATALOG).reads
-
-
-NUMBERS = ", ".join(map(str, range(-50, 100)))
-TEXTS = ",".join(f"'v{each % 120}'" for each in range(150))
-
-
-def condition(text: str):
-    plan = bind(f"SELECT sym FROM trade [NOW] WHERE {text}", CATALOG).plan
-    return next(each.condition for each in walk(plan) if isinstance(each, Where))
-
-
-def test_lists_are_one_constant_of_the_type_that_the_value_has():
-    for text, values in (
-        (f"n IN ({NUMBERS})", tuple(range(-50, 100))),
-        (f"sym in\n( {TEXTS} )", tuple(sorted({f"v{each}" for each in range(120)}))),
-    ):
-        found = condition(text)
-        assert isinstance(found, Call)
-        assert found.function == "in_list"
-        listed = found.arguments[1]
-        assert isinstance(listed, Constant)
-        assert listed.value == values
-        assert listed.type.value_type == found.arguments[0].type
-    assert condition(f"px IN ({NUMBERS})").function == "in"  # doubles are compared as they always are
-
-
-@pytest.mark.parametrize("around", ["'{}'", "`{}`", "/* {} */", "-- {}", '"{}"'])
-def test_what_stands_in_quotes_or_in_a_comment_is_no_list(around):
-    text = "SELECT " + around.format(f"n IN ({NUMBERS})")
-    assert take_lists(text) == (text, {})

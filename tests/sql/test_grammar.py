@@ -1,8 +1,7 @@
 from kit.continuous import refused
+from kit.refusals import refusals
 
 from upstream.sql.dialect import ContinuousSql, parse
-
-from .refusals import refusals
 
 test_refusals = refusals(
     ("", "the end of the query", ""),

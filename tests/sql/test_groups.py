@@ -1,9 +1,8 @@
 import pytest
 from kit.continuous import only, refused, relation
+from kit.refusals import refusals
 
 from upstream.operators.relations.plan.nodes import Aggregate, Project, SetOperation, Top, Where, walk
-
-from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 

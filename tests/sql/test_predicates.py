@@ -1,12 +1,11 @@
 import pytest
 from kit.continuous import only, relation
+from kit.refusals import refusals
 from sqlglot import exp
 
 from upstream.operators.relations.plan.nodes import Aggregate, Join, Where, walk
 from upstream.sql.dialect import parse
 from upstream.sql.predicates import is_value
-
-from .refusals import refusals
 
 OUTER = "SELECT a.sym FROM trade [NOW] AS a WHERE {}"
 INNER = "quote [RANGE 1 HOUR] AS b"

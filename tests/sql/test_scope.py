@@ -1,34 +1,13 @@
 import pyarrow as pa
-import pytest
 from kit.continuous import refused, relation
 
-from upstream.conf.errors import QueryRefusedError
 from upstream.expressions.nodes import Field
-from upstream.sql.places import Text
-from upstream.sql.scope import OUTER, Scope, Visible, is_outer, outer_field
+from upstream.expressions.places import Text
+from upstream.expressions.scalars import Visible
+from upstream.sql.scope import OUTER, Scope, is_outer, outer_field
 
 X, Y, Z = (Field(name, pa.int64()) for name in "xyz")
 TEXT = Text("SELECT x")
-
-
-def test_names_with_and_without_a_table_and_unknown_ones():
-    scope = Scope([Visible("a", "x", X), Visible("b", "Y", Y), Visible("b", "x", Z, plain=False)])
-    assert scope.resolve("", "X", (0, 0), TEXT) == X
-    assert scope.resolve("B", "y", (0, 0), TEXT) == Y
-    assert scope.resolve("b", "x", (0, 0), TEXT) == Z
-    assert scope.has("y")
-    assert not scope.has("z")
-    assert scope.tables() == {"a", "b"}
-    scope = Scope([Visible("a", "x", X), Visible("b", "x", Y)])
-    for table, name, part in (
-        ("", "x", "write a.x or b.x"),
-        ("", "xx", "did you mean 'x'?"),
-        ("a", "q", "its columns are: x"),
-        ("c", "x", "there is no source 'c' here"),
-    ):
-        with pytest.raises(QueryRefusedError) as caught:
-            scope.resolve(table, name, (0, 0), TEXT)
-        assert part in str(caught.value)
 
 
 def test_the_query_around_is_seen_last_and_marked():

@@ -1,10 +1,9 @@
 import pyarrow as pa
 from kit.continuous import refused, relation
+from kit.refusals import refusals
 
 from upstream.expressions.nodes import Field
 from upstream.operators.relations.plan.nodes import Distinct, Order, Project, Top
-
-from .refusals import refusals
 
 NOW = "FROM trade [NOW]"
 

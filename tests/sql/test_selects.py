@@ -1,10 +1,9 @@
 import pytest
 from kit.continuous import TRADE, bound, only, refused, relation
+from kit.refusals import refusals
 
 from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.nodes import Changes, Top, Where
-
-from .refusals import refusals
 
 
 @pytest.mark.parametrize(

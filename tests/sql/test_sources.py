@@ -1,6 +1,7 @@
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, DOMAINS, TRADE, only, relation
+from kit.refusals import refusals
 
 from upstream.expressions.nodes import Call, Field
 from upstream.operators.relations.plan.nodes import (
@@ -14,8 +15,6 @@ from upstream.operators.relations.plan.nodes import (
     WindowOver,
 )
 from upstream.sql.sources import equalities, newest
-
-from .refusals import refusals
 
 test_what_is_refused = refusals(
     ("SELECT * FROM trades", "did you mean 'trade'?", "trades"),

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import OptionError
+from upstream.conf.errors import OptionError, QueryError, SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand
 from upstream.operators.joins.pair_kernel import sorted_rows
@@ -61,6 +61,8 @@ def test_a_row_alone_has_its_key_and_its_time_and_no_number_for_the_other():
         ("l.v IS NULL OR l.v < r.v", [True, False, True]),
         ("r.v BETWEEN 1 AND 2", [True, True, True]),
         ("l.v = r.v", [False, False, False]),
+        ("l.v + 1 >= r.v", [True, True, False]),
+        ("CASE WHEN l.v > 1 THEN 1 / (r.v - l.v) > 0 ELSE true END", [True, True, True]),
     ],
 )
 def test_conditions(text, holds):
@@ -72,13 +74,21 @@ def test_conditions(text, holds):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("v > 3", "column of both sides"),
-        ("l.x > 3", "no column of a side"),
-        ("m.v > 3", "no column of a side"),
-        ("l.v >", "no SQL"),
-        ("l.v + 1 > r.v", "not computed in a join"),
+        ("v > 3", "ambiguous.*write l.v or r.v"),
+        ("l.x > 3", "'l' has no column 'x'"),
+        ("m.v > 3", "no source 'm'"),
+        ("l.v >", "an expression"),
+        ("l.v + 1", "not a condition"),
+        ("max(l.v) > r.v", "no function max"),
     ],
 )
 def test_conditions_that_are_refused(text, match):
-    with pytest.raises(OptionError, match=match):
+    with pytest.raises((OptionError, SchemaError), match=match):
         pair_condition(plan(condition=text))
+
+
+def test_a_condition_without_a_value_ends_the_query():
+    condition = pair_condition(plan(condition="1 / (l.v - r.v) > 0"))
+    one = rows((1, 5, 0.5)).table
+    with pytest.raises(QueryError, match="no value for 1 pairs"):
+        condition(one, np.zeros(1, dtype=np.int64), one, np.zeros(1, dtype=np.int64))

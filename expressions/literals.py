@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..expressions.nodes import Constant, Days
+from .nodes import Constant, Days
 from .places import Text
 
 MOST_ROWS = 2**31 - 1

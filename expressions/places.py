@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from ..conf.errors import QueryRefusedError
+from ..conf.errors import QueryRefusedError, UpstreamError
 
 
 def near(name: str, names: Iterable[str], *, all_of: str = "") -> str:
@@ -29,13 +29,13 @@ def span(node: Any) -> tuple[int, int]:
 
 
 class Text:
-    """A query's text, to point at places in it. ``view`` is the view that it defines, if any."""
+    """A text, to point at places in it. ``view`` is the view that it defines, if any."""
 
     def __init__(self, sql: str, view: str = "") -> None:
         self.sql = sql
         self.view = view
 
-    def error(self, at: Any, problem: str, *, expected: str = "", hint: str = "") -> QueryRefusedError:
+    def error(self, at: Any, problem: str, *, expected: str = "", hint: str = "") -> UpstreamError:
         """Return an error that points at a node, or at a pair of positions in the text."""
         start, end = at if isinstance(at, tuple) else span(at)
         start = min(max(start, 0), len(self.sql))
@@ -53,3 +53,12 @@ class Text:
             problem = f"in the view '{self.view}': {problem}"
         excerpt = f"    {lead}{part}\n    {caret}".replace("\t", " ")
         return QueryRefusedError(problem, expected=expected, hint=hint, line=line, column=column, excerpt=excerpt)
+
+    def unknown(self, at: Any, problem: str, *, expected: str = "", hint: str = "") -> UpstreamError:
+        """Return the error of a name that means no column."""
+        return self.error(at, problem, expected=expected, hint=hint)
+
+    def written(self, node: Any) -> str:
+        """Return a node as it is written."""
+        start, end = span(node)
+        return self.sql[start : end + 1]

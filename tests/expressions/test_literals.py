@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 from kit.continuous import refused
 
+from upstream.expressions.literals import interval, length_us, number, type_of
+from upstream.expressions.places import Text
 from upstream.sql.dialect import parse
-from upstream.sql.literals import interval, length_us, number, type_of
-from upstream.sql.places import Text
 
 
 def item(sql: str) -> object:

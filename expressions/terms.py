@@ -12,10 +12,9 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
-from ..expressions.nodes import CHAIN
-from ..expressions.times import UNITS
-from .reader import STRINGS, Reader
-from .syntax import NOT_NAMES, InList, Sum
+from .nodes import CHAIN
+from .reader import NOT_NAMES, STRINGS, InList, Reader, Sum
+from .times import UNITS
 
 _COMPARISONS: dict[T, type[exp.Binary]] = {
     T.EQ: exp.EQ,
@@ -78,8 +77,8 @@ class Terms(Reader):
         return self._predicate()
 
     def query(self) -> exp.Expr:
-        """Read a query; the grammar of queries implements it."""
-        raise NotImplementedError
+        """Read a query; only the grammar of queries has one."""
+        self.refuse("a subquery is not supported here")
 
     def _predicate(self) -> exp.Expr:
         start = self._curr
@@ -212,7 +211,8 @@ class Terms(Reader):
                 self.need(T.R_BRACKET, "]")
                 this = self.made(start, exp.Bracket(this=this, expressions=[index]))
             elif self._match(T.DOT):
-                this = self.made(start, exp.Dot(this=this, expression=self._field()))
+                field = exp.Star() if self._match(T.STAR) else self._field()
+                this = self.made(start, exp.Dot(this=this, expression=field))
             elif self._curr.token_type is T.DCOLON:
                 this = self._double_colon(start, this)
             else:
@@ -444,9 +444,9 @@ class Terms(Reader):
 
     def order(self) -> exp.Order:
         start = self.need(T.ORDER_BY, "ORDER BY")
-        return self.made(start, exp.Order(expressions=self.commas(self._ordered)))
+        return self.made(start, exp.Order(expressions=self.commas(self.ordered)))
 
-    def _ordered(self) -> exp.Ordered:
+    def ordered(self) -> exp.Ordered:
         start = self._curr
         this = self.scalar()
         descending = not self._match(T.ASC) and self._match(T.DESC)
@@ -454,3 +454,14 @@ class Terms(Reader):
         if self._match_texts(("NULLS",)):
             first = self.need_word("FIRST", "LAST") == "FIRST"
         return self.made(start, exp.Ordered(this=this, desc=bool(descending), nulls_first=first))
+
+    def item(self) -> exp.Expr:
+        """Read an item of a list of columns: a star, or an expression with an alias or without."""
+        start = self._curr
+        if self._match(T.STAR):
+            return self.made(start, exp.Star())
+        this = self.scalar()
+        if isinstance(this, exp.Column) and isinstance(this.this, exp.Star):
+            return this
+        name = self.alias()
+        return this if name is None else self.made(start, exp.Alias(this=this, alias=name))

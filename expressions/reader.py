@@ -1,18 +1,93 @@
-"""The base of all grammar rules: tokens taken or refused, names, places, types and durations."""
+"""The base of all grammars: texts to trees, tokens taken or refused, names, places, types and durations."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
-from sqlglot import exp
+from sqlglot import exp, parser
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
+from sqlglot.expressions.core import Expression
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
-from ..expressions.nodes import left_of_chain
+from ..conf.deep_stack import on_deep_stack
+from ..conf.errors import EnvironmentMissingError, UpstreamError
+from .nodes import left_of_chain
 from .places import Text
-from .syntax import NOT_ALIASES, NOT_NAMES, STREAM_OPERATORS
+
+# Words that are never a name without backquotes.
+NOT_NAMES = frozenset(
+    [
+        "ALL",
+        "AND",
+        "ANTI",
+        "AS",
+        "BETWEEN",
+        "CASE",
+        "CROSS",
+        "DISTINCT",
+        "ELSE",
+        "END",
+        "EXCEPT",
+        "EXISTS",
+        "FROM",
+        "FULL",
+        "GROUP",
+        "HAVING",
+        "ILIKE",
+        "IN",
+        "INNER",
+        "INTERSECT",
+        "IS",
+        "JOIN",
+        "LEFT",
+        "LIKE",
+        "LIMIT",
+        "MINUS",
+        "NATURAL",
+        "NOT",
+        "NULL",
+        "ON",
+        "OR",
+        "ORDER",
+        "OUTER",
+        "QUALIFY",
+        "RIGHT",
+        "RLIKE",
+        "SELECT",
+        "SEMI",
+        "THEN",
+        "UNION",
+        "USING",
+        "WHEN",
+        "WHERE",
+        "WITH",
+        "TRUE",
+        "FALSE",
+        "LATERAL",
+    ]
+)
+# Words that may follow a source or a select item: an alias of that name needs AS.
+NOT_ALIASES = NOT_NAMES | frozenset(
+    ["EMIT", "OFFSET", "SAMPLE", "TABLESAMPLE", "WINDOW", "FETCH", "SORT", "CLUSTER", "DISTRIBUTE", "PIVOT", "UNPIVOT"]
+)
+
+
+class Sum(Expression):
+    """``a + b + c + …`` of many operands, added from left to right."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"expressions": True}
+
+
+class InList(Expression):
+    """``n IN (1, 2, 3, …)`` of many literals of one kind: a tuple of numbers, or of texts."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "values": True}
+
 
 _Node = TypeVar("_Node", bound=exp.Expr)
 
@@ -56,6 +131,8 @@ _UNITS = {
 class Reader(SparkParser):
     """The base of the parser, below all rules."""
 
+    words = ("query", "queries")
+
     @property
     def text(self) -> Text:
         found = self.__dict__.get("_text")
@@ -67,7 +144,7 @@ class Reader(SparkParser):
 
     @property
     def lists(self) -> Mapping[int, tuple[int, ...] | tuple[str, ...]]:
-        """The long lists of literals by place; see :func:`~.literal_lists.take_lists`."""
+        """The long lists of literals by place; see :func:`take_lists`."""
         return self.__dict__.get("_lists", {})
 
     @lists.setter
@@ -85,7 +162,9 @@ class Reader(SparkParser):
         raise self.text.error(token, problem, expected=expected, hint=hint)
 
     def unexpected(self, expected: str, *, hint: str = "") -> NoReturn:
-        found = f"'{self.sql[self._curr.start : self._curr.end + 1]}'" if self._curr else "the end of the query"
+        found = (
+            f"'{self.sql[self._curr.start : self._curr.end + 1]}'" if self._curr else f"the end of the {self.words[0]}"
+        )
         self.refuse(f"{found} is not expected here", expected=expected, hint=hint)
 
     def made(self, start: Token | exp.Expr, node: _Node) -> _Node:
@@ -151,9 +230,7 @@ class Reader(SparkParser):
         return self._identifier() if self.is_name(self._curr, alias=True) else None
 
     def begins_query(self) -> bool:
-        if self._curr.token_type in {T.SELECT, T.WITH}:
-            return True
-        return self._match_texts(STREAM_OPERATORS, advance=False) and self._next.token_type is T.L_PAREN
+        return self._curr.token_type in {T.SELECT, T.WITH}
 
     def string(self) -> exp.Literal:
         """Read a text; adjacent ones are joined."""
@@ -222,3 +299,114 @@ class Reader(SparkParser):
             self.refuse("intervals of several units are not supported", at=start, hint="INTERVAL '90' MINUTES")
         amount = amount.removeprefix("+")
         return self.made(start, exp.Interval(this=exp.Literal.string(amount), unit=exp.Var(this=unit)))
+
+    def one(self, trees: list[exp.Expr | None]) -> exp.Expr:
+        found = [each for each in trees if each is not None]
+        if len(found) != 1:
+            at = found[1] if len(found) > 1 else (len(self.sql), len(self.sql))
+            problem = f"the text has {len(found)} {self.words[1]}" if found else f"the text has no {self.words[0]}"
+            raise self.text.error(at, problem, expected=f"one {self.words[0]}")
+        return found[0]
+
+
+_LEAST = 100
+"""Shorter lists are read as everything else."""
+
+_NUMBER = r"-?[0-9]{1,18}"
+_TEXT = r"'[^'\\]*'"
+_PARTS = re.compile(
+    r"[rR]'[^']*'|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|"
+    + "|".join(
+        rf"\bIN\s*\(\s*(?P<{name}>{one}(?:\s*,\s*{one}){{{_LEAST - 1},}})\s*\)"
+        for name, one in (("numbers", _NUMBER), ("texts", _TEXT))
+    ),
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def take_lists(sql: str) -> tuple[str, Mapping[int, tuple[int, ...] | tuple[str, ...]]]:
+    """Replace each long list of integers or texts by a 0 of the same length; return the text and the lists by place."""
+    if sql.count(",") < _LEAST:
+        return sql, {}
+    lists: dict[int, tuple[int, ...] | tuple[str, ...]] = {}
+
+    def taken(found: re.Match[str]) -> str:
+        name = found.lastgroup
+        if name is None:
+            return found.group()
+        start, end = found.span(name)
+        written = found.group(name)
+        if name == "numbers":
+            lists[start] = tuple(int(each) for each in written.split(","))
+        else:
+            lists[start] = tuple(each[1:-1] for each in re.findall(_TEXT, written))
+        before = found.start()
+        return sql[before:start] + "0".ljust(end - start) + sql[end : found.end()]
+
+    return _PARTS.sub(taken, sql), lists
+
+
+_CHARACTERS = 4_000_000
+_LEVELS = 500
+"""The greatest depth of a syntax tree. Long chains of AND, OR, ||, UNION and + are flat."""
+
+
+def refuse_compiled() -> None:
+    """Refuse ``sqlglot[c]``: compiled classes ignore the methods that a dialect overrides."""
+    if not str(parser.__file__).endswith(".py"):
+        raise EnvironmentMissingError(
+            "sqlglot is installed compiled (sqlglot[c]), which ignores dialects of others",
+            expected="the pure Python package",
+            hint="pip uninstall sqlglotc",
+        )
+
+
+def tree_of(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
+    """Return a text's syntax tree by a grammar, or raise the text's error at a place in it."""
+    refuse_compiled()
+    if len(text.sql) > _CHARACTERS:
+        raise text.error((0, 0), f"the text has {len(text.sql)} characters", expected=f"at most {_CHARACTERS}")
+    return on_deep_stack(lambda: _parse(text, grammar, dialect))
+
+
+def _parse(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
+    sql = text.sql
+    words, lists = take_lists(sql)
+    try:
+        tokens = dialect.tokenize(words)
+    except SqlglotError as error:
+        start = getattr(error, "end", None)
+        at = len(sql) - 1 if start is None else start
+        raise text.error((at, at), _unread(error), hint="close each quote and each comment") from None
+    reader = grammar(dialect=dialect)
+    reader.text, reader.lists = text, lists
+    try:
+        tree = reader.one(reader.parse(tokens, sql))
+    except RecursionError:
+        raise _too_deep(text, (0, 0)) from None
+    except IndexError:  # the parser looks beyond the last word: SELECT '1' .
+        at = len(sql.rstrip()) - 1
+        raise text.error((at, at), "the text ends too early", expected="the rest of the query") from None
+    _check_depth(tree, text)
+    return tree
+
+
+def _check_depth(tree: exp.Expr, text: Text) -> None:
+    level, depth = [tree], 0
+    while level:
+        depth += 1
+        if depth > _LEVELS:
+            raise _too_deep(text, level[0])
+        level = [child for each in level for child in each.iter_expressions()]
+
+
+def _too_deep(text: Text, at: Any) -> UpstreamError:
+    return text.error(
+        at, "the query is nested too deeply", expected=f"at most {_LEVELS} levels", hint="name its parts as views"
+    )
+
+
+def _unread(error: SqlglotError) -> str:
+    first = str(error).split("\n")[0]
+    cause = str(error.__cause__ or "").split("\n")[0]
+    return f"the text cannot be split into words ({cause or first})"

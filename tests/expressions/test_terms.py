@@ -1,10 +1,9 @@
 import pytest
 from kit.continuous import refused, relation
+from kit.refusals import refusals
 from sqlglot import exp
 
 from upstream.sql.dialect import ContinuousSql, parse
-
-from .refusals import refusals
 
 
 def written(node: exp.Expr) -> str:

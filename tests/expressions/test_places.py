@@ -3,7 +3,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.sql.places import Text, near
+from upstream.expressions.places import Text, near
 
 
 def test_the_line_and_a_caret_below_it_whatever_its_end_and_length():
