@@ -19,11 +19,9 @@ def absent() -> list[str]:
     for folder in ("tests", "tools", "benchmarks"):
         for file in sorted((ROOT / folder).rglob("*.py")):
             found += [f"{file.relative_to(ROOT)}: {name}" for name in _names_in(file.read_text()) if not _is(name)]
-    places = [
-        place
-        for defect in modules.load(ROOT / "tests/simulation/defects.py").DEFECTS.values()
-        for place in defect.places
-    ]
+    defects = modules.load(ROOT / "tests/simulation/defects.py")
+    places = [place for defect in defects.DEFECTS.values() for place in defect.places]
+    places += [place for _, patches in defects.OF_TEXTS.values() for _, some in patches for place in some]
     found += [place for place in places if not place.startswith("tests.") and not _is(place.replace(":", "."))]
     kernels = modules.tool("mutants").KERNELS.values()
     paths = {path.partition("::")[0].removeprefix("--deselect=") for own, tests in kernels for path in (*own, *tests)}

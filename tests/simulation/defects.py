@@ -9,6 +9,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
+from upstream.conf.errors import UpstreamError
+
 Patch = Callable[[Any], Any]
 """From what is right to what is wrong."""
 
@@ -24,12 +26,17 @@ class Defect:
 
     def put_back(self) -> None:
         """Patch the product of this process."""
-        for place in self.places:
-            module, _, name = place.partition(":")
-            path, _, last = name.rpartition(".")
-            found = importlib.import_module(module if module.startswith("tests.") else f"upstream.{module}")
-            owner = attrgetter(path)(found) if path else found
-            setattr(owner, last, self.patch(getattr(owner, last)))
+        put_back(self.patch, self.places)
+
+
+def put_back(patch: Patch, places: tuple[str, ...]) -> None:
+    """Patch some places of this process."""
+    for place in places:
+        module, _, name = place.partition(":")
+        path, _, last = name.rpartition(".")
+        found = importlib.import_module(module if module.startswith("tests.") else f"upstream.{module}")
+        owner = attrgetter(path)(found) if path else found
+        setattr(owner, last, patch(getattr(owner, last)))
 
 
 def _gives(value: Any) -> Patch:
@@ -149,3 +156,42 @@ DEFECTS = {
     "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.output:DeferredChanges.to_json",)),
     "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluations:Evaluations.keep",)),
 }  # fmt: skip
+
+
+def _becomes(value: Any) -> Patch:
+    return lambda _: value
+
+
+def _direct(_: Any) -> Any:
+    return lambda function: function()
+
+
+_UNPLANNED = [
+    (_gives(None), ("hosting.host_plan:_rehearse",)),
+    (
+        _becomes((UpstreamError,)),
+        tuple(
+            f"{module}:FAILURES"
+            for module in (
+                "hosting.evaluations", "hosting.host_plan", "hosting.output", "hosting.scan", "hosting.stages",
+                "operators.relations.evaluation", "operators.relations.slices", "operators.relations.step",
+            )
+        ),
+    ),
+]  # fmt: skip
+
+
+OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
+    # A chain of 700 conditions is one deep tree, and the job plans it on the stack of its caller.
+    "deep-chains": (
+        1,
+        [
+            *_UNPLANNED,
+            (_becomes(1 << 60), ("expressions.nodes:CHAIN",)),
+            (_direct, tuple(f"hosting.{module}:on_deep_stack" for module in ("host_plan", "scan", "stages"))),
+        ],
+    ),
+    # REPEAT(…, 2000000000) is computed before its size is checked.
+    "any-size": (1, [(lambda _: lambda _build, values, _size: values, ("expressions.text:_within",))]),
+}
+"""Defects that a fuzzer of texts finds: the seed from which it does, and the patches."""

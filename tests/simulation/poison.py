@@ -24,6 +24,8 @@ from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
 from upstream.sql import bind
 
+from .defects import OF_TEXTS, put_back
+
 HEALTHY = tuple(each for each in FORMS if "Requests" not in each and "Domains" not in each)[:20]
 MOST_BYTES = 3 << 30
 _TOGETHER = 20
@@ -233,7 +235,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--defect", choices=sorted(OF_TEXTS), help="one to put back, see defects.py")
     given = parser.parse_args()
+    if given.defect is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (14 << 30, 14 << 30))  # a defect may take all memory
+        for patch, places in OF_TEXTS[given.defect][1]:
+            put_back(patch, places)
     print(json.dumps(attack(given.texts, given.seed)))
 
 

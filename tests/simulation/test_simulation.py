@@ -13,7 +13,7 @@ from kit.places import ROOT
 
 from . import oracle
 from .campaign import SHARES
-from .defects import DEFECTS
+from .defects import DEFECTS, OF_TEXTS
 from .inputs import Row
 from .scenario import Scenario, shrunk
 
@@ -121,3 +121,14 @@ def test_texts_that_attack_a_job(count):
     outcome = json.loads(done.stdout)
     assert sum(outcome.values()) == count
     assert min(outcome["refused"], outcome["ran"]) > count / 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(OF_TEXTS))
+def test_a_defect_that_texts_attack_is_found(name):
+    seed, _ = OF_TEXTS[name]
+    command = [sys.executable, "-m", "tests.simulation.poison", "--texts=100", f"--seed={seed}", f"--defect={name}"]
+    done = programs.run(*command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT / "tests")})
+    assert done.returncode != 0
+    assert "ModuleNotFoundError" not in done.stderr
