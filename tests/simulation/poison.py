@@ -125,14 +125,8 @@ class Texts:
         return f"SELECT sym, {', '.join(columns)} FROM {self._source()}{where}{order}"
 
     def _group(self) -> str:
-        functions = (
-            "COUNT(*)",
-            f"SUM({self._number(2)})",
-            f"MAX({self._text(2)})",
-            "AVG(px)",
-            "COLLECT_LIST(px)",
-            "MIN(t)",
-        )
+        of_values = f"SUM({self._number(2)})", f"MAX({self._text(2)})"
+        functions = ("COUNT(*)", *of_values, "AVG(px)", "COLLECT_LIST(px)", "MIN(t)")
         return (
             f"SELECT {self._text(1)} AS g, {self._pick(functions)} AS {self._name()} FROM {self._source()} GROUP BY 1"
         )
@@ -211,6 +205,8 @@ def attack(count: int, seed: int) -> Counter[str]:
     """
     healthy = {f"healthy{number}": text for number, text in enumerate(HEALTHY)}
     alone, failed = results(healthy)
+    # What a query has before it fails depends on how its batches are divided.
+    alone = {name: rows for number, (name, rows) in enumerate(alone.items(), 1) if number not in failed}
     outcome = Counter[str]()
     texts = Texts(random.Random(seed))
     while count > 0:
