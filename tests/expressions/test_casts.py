@@ -3,10 +3,14 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
+import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kit.failures import fails
 
+from upstream.expressions.casts import decoded
 from upstream.expressions.kinds import (
     BINARY,
     BOOLEAN,
@@ -132,3 +136,19 @@ def test_a_long_decimal_becomes_a_small_whole_number_by_way_of_a_double():
     assert evaluate_cast(([close], pa.decimal128(38, 18)), LONG) == [364]
     assert evaluate_cast(([Decimal("9.99999999999999999")], pa.decimal128(18, 17)), INT) == [9]
     assert _tried([Decimal("127.9"), Decimal(128), Decimal("-128.9")], pa.decimal128(38, 18), BYTE) == [127, None, -128]
+
+
+_PARTS = st.sampled_from([b"\xff", b"\xc3", b"\xa9", b"\xed\xa0\x80", b"\xf0\x9f", b"\n", *map(str.encode, "aé日😀\0")])
+
+
+def _one(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@given(st.lists(st.none() | st.lists(_PARTS, max_size=4).map(b"".join), max_size=8), st.integers(0, 3))
+def test_each_value_is_decoded_by_itself(values, start):
+    series = pl.Series(values, dtype=pl.Binary)[start:]
+    assert decoded(series).to_list() == [_one(each) for each in values[start:]]

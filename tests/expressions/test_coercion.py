@@ -2,7 +2,8 @@ import pyarrow as pa
 import pytest
 from kit.failures import unfit
 
-from upstream.expressions.coercion import cast, common, implicit, numbers_of_both
+from upstream.conf.errors import SchemaError
+from upstream.expressions.coercion import Signature, cast, common, implicit, misfit, numbers_of_both
 from upstream.expressions.kinds import BOOLEAN, DATE, DOUBLE, FLOAT, INT, LONG, NULL, SHORT, TEXT, TIMESTAMP
 from upstream.expressions.nodes import Call, Constant, Field
 
@@ -61,3 +62,24 @@ def test_text_is_cast_to_what_a_function_takes_and_a_time_to_no_number():
 @pytest.mark.parametrize(("given", "wanted"), [(DATE, LONG), (TIMESTAMP, BOOLEAN), (BOOLEAN, DATE), (INT, DATE)])
 def test_casts_that_spark_does_not_have_are_refused(given, wanted):
     unfit("cannot be cast", cast, Field("x", given), wanted)
+
+
+def test_arguments_are_cast_and_the_name_is_the_canonical_one():
+    rule = Signature(TEXT, (TEXT, INT, INT), optional=1, name="substring")
+    made = rule("substr", [Field("a", TEXT), Field("b", LONG)])
+    assert made == Call("substring", (Field("a", TEXT), Call("cast", (Field("b", LONG),), INT)), TEXT)
+
+
+@pytest.mark.parametrize("given", [[], [Field("a", TEXT)] * 4, [Field("a", TEXT), Field("b", BOOLEAN)]])
+def test_what_does_not_fit_is_refused_with_what_would(given):
+    with pytest.raises(SchemaError) as caught:
+        Signature(TEXT, (TEXT, INT, INT), optional=1)("substr", given)
+    assert "substr(STRING, INT[, INT])" in str(caught.value)
+    assert Signature(INT, (INT,), optional=1).written("f") == "f([INT])"
+    assert Signature(INT, ()).written("f") == "f()"
+
+
+def test_a_misfit_names_the_arguments_with_their_types():
+    error = misfit("f", [Field("a", TEXT)], "a number", "cast it")
+    assert str(error).startswith("f does not take (a (STRING))")
+    assert (error.expected, error.hint) == ("a number", "cast it")

@@ -1,12 +1,14 @@
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 from kit.failures import unfit
 
 from upstream.expressions import columnar
+from upstream.expressions.columnar import aligned, on_arrays, on_series, quotient
 from upstream.expressions.nodes import Call, Constant, Field
 
 _INT = pa.int32()
@@ -76,3 +78,19 @@ def test_constants_keep_their_value_and_type(value, dtype):
     found = pl.select(columnar.literal(value, dtype)).to_series()
     assert found.dtype == columnar.polars_type(dtype)
     assert found.to_arrow().cast(dtype).to_pylist() == [value]
+
+
+_FRAME = pl.DataFrame({"a": [7.5, None, -7.5], "b": [2.0, 2.0, None]})
+
+
+def test_nulls_and_constants_beside_columns():
+    found = _FRAME.select(on_arrays(np.fmod, pl.col("a"), pl.col("b"), dtype=pl.Float64)).to_series()
+    assert found.to_list() == [1.5, None, None]
+    assert [each.to_list() for each in aligned([pl.Series([1, 2]), pl.Series([3])])] == [[1, 2], [3, 3]]
+    found = _FRAME.select(on_series(lambda a, b: a + b, pl.col("a"), pl.lit(1.0), dtype=pl.Float64)).to_series()
+    assert found.to_list() == [8.5, None, -6.5]
+
+
+def test_a_quotient_by_a_constant_is_the_nearest_double():
+    frame = pl.DataFrame({"x": [899.93798828125, None]})
+    assert frame.select(quotient(pl.col("x"), pl.lit(2.5))).to_series().to_list() == [899.93798828125 / 2.5, None]

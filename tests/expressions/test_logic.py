@@ -1,9 +1,13 @@
+import math
+import operator
+from decimal import Decimal
 from itertools import product
 
 import pyarrow as pa
+import pytest
 from kit.failures import fails
 
-from upstream.expressions.kinds import BOOLEAN, DOUBLE, INT, TEXT
+from upstream.expressions.kinds import BOOLEAN, DOUBLE, INT, LONG, TEXT
 from upstream.expressions.nodes import Constant, Expression
 from upstream.expressions.types import call
 
@@ -105,3 +109,95 @@ def test_try_divide_by_zero_does_not_look_at_what_is_divided():
     assert _run("try_mod", number, _ZERO) == [None] * 4
     fails("cast", _run, "try_divide", number, call("add", [one_on_2, Constant(1, INT)]))
     fails("cast", _run, "try_add", number, one_on_2)
+
+
+_NAN, _INF = float("nan"), float("inf")
+_DOUBLES = [_NAN, _INF, 1.0, 0.0, -0.0, -1.0, -_INF]
+
+
+def _rank(value: float) -> float:
+    return 10.0 if math.isnan(value) else 5.0 if value == _INF else -5.0 if value == -_INF else value
+
+
+def test_nan_is_the_greatest_and_equal_to_itself_and_zeros_are_equal():
+    pairs = list(product(_DOUBLES, _DOUBLES))
+    columns = ([a for a, _ in pairs], DOUBLE), ([b for _, b in pairs], DOUBLE)
+    ranks = [(_rank(a), _rank(b)) for a, b in pairs]
+    for compare in (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge):
+        assert evaluate(compare.__name__, *columns) == [compare(a, b) for a, b in ranks]
+    assert [_rank(each) for each in evaluate("greatest", *columns)] == [max(pair) for pair in ranks]
+    assert [_rank(each) for each in evaluate("least", *columns)] == [min(pair) for pair in ranks]
+    nan = [([_NAN], DOUBLE)]
+    assert evaluate("eq", ([_NAN, 1.0, None], DOUBLE), constants=nan) == [True, False, None]
+    assert evaluate("lt", ([_NAN, _INF, None], DOUBLE), constants=nan) == [False, True, None]
+
+
+def test_text_is_compared_by_its_bytes():
+    words = ["", "a", "B", "b", "é", "日", "😀", "a\x00"]
+    pairs = list(product(words, words))
+    found = evaluate("lt", ([a for a, _ in pairs], TEXT), ([b for _, b in pairs], TEXT))
+    assert found == [a.encode() < b.encode() for a, b in pairs]
+
+
+def test_null_and_null_are_equal_only_for_the_null_safe_one():
+    columns = ([1, None, None, 2], INT), ([1, 1, None, 3], INT)
+    assert evaluate("eq", *columns) == [True, None, None, False]
+    assert evaluate("eq_null_safe", *columns) == [True, False, True, False]
+    assert evaluate("is_null", columns[0]) == [False, True, True, False]
+    assert evaluate("is_not_null", columns[0]) == [True, False, False, True]
+    assert evaluate("isnan", ([_NAN, 1.0, None], DOUBLE)) == [True, False, False]
+    assert evaluate("eq", ([True, None], BOOLEAN), ([True, True], BOOLEAN)) == [True, None]
+
+
+@pytest.mark.parametrize("function", ["greatest", "least"])
+def test_the_extreme_leaves_nulls_out(function):
+    found = evaluate(function, ([None, 1, None], INT), ([2, None, None], INT), ([None, 1, None], INT))
+    assert found == [2, 1, None]
+
+
+def test_numbers_of_two_types_are_compared_exactly():
+    assert evaluate("gt", (["10", " 9 ", None], TEXT), ([9, 9, 9], INT)) == [True, False, None]
+    half = ([Decimal("2.50")], pa.decimal128(3, 2))
+    assert evaluate("lt", ([2, 3, None], INT), constants=[half]) == [True, False, None]
+
+
+_ARRAYS = ([[1, None, 3], [], None, [7]], pa.list_(INT))
+
+
+def test_a_field_of_a_struct():
+    struct = pa.struct([("x", INT), ("y", TEXT)])
+    column = [{"x": 1, "y": "a"}, {"x": None, "y": "b"}, None], struct
+    assert evaluate("get_field", column, constants=[(["x"], TEXT)]) == [1, None, None]
+    assert evaluate("get_field", column, constants=[(["y"], TEXT)]) == ["a", "b", None]
+
+
+def test_get_and_items_count_from_zero_and_only_get_is_null_outside():
+    assert evaluate("get", _ARRAYS, ([0, 0, 0, 1], LONG)) == [1, None, None, None]
+    assert evaluate("get", _ARRAYS, ([-1, -1, 0, None], LONG)) == [None, None, None, None]
+    assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
+    assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
+    assert evaluate("get_item", _ARRAYS, ([2, None, 7, 0], INT)) == [3, None, None, 7]
+    for place in (-1, 1):
+        fails("no such element", evaluate, "get_item", ([[7]], pa.list_(INT)), ([place], INT))
+
+
+def test_element_at_counts_from_one_or_from_the_end():
+    arrays = [[1, None, 3], [5], None], pa.list_(INT)
+    assert evaluate("element_at", arrays, ([3, -1, 9], INT)) == [3, 5, None]
+    assert evaluate("element_at", arrays, ([2, 1, 1], INT)) == [None, 5, None], "an element may be null"
+    for place, reason in ((0, "element 0"), (4, "shorter"), (-4, "shorter")):
+        fails(reason, evaluate, "element_at", arrays, ([place, 1, 1], INT))
+        if place:
+            assert evaluate("try_element_at", arrays, ([place, 1, 1], INT)) == [None, 5, None]
+        else:
+            fails(reason, evaluate, "try_element_at", arrays, ([place, 1, 1], INT))
+    assert evaluate("try_element_at", arrays, ([None, 1, 0], INT)) == [None, 5, None], "of no array there is none"
+
+
+def test_array_contains_is_null_where_a_null_may_be_the_value():
+    arrays = [[1, None], [1, None], [1, 2], [], None], pa.list_(INT)
+    assert evaluate("array_contains", arrays, ([1, 2, 3, 3, 1], INT)) == [True, None, False, False, None]
+    assert evaluate("array_contains", ([[1]], pa.list_(INT)), ([None], INT)) == [None]
+    arrays = [["a", None, "é"], [], [None], None], pa.list_(TEXT)
+    assert evaluate("array_join", arrays, constants=[(["-"], TEXT)]) == ["a-é", "", "", None]
+    assert evaluate("array_join", arrays, constants=[(["-"], TEXT), (["?"], TEXT)]) == ["a-?-é", "", "?", None]

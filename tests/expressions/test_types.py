@@ -5,7 +5,7 @@ import pytest
 from kit.failures import unfit
 
 from upstream.conf.errors import SchemaError
-from upstream.expressions import kinds
+from upstream.expressions import kinds, types
 from upstream.expressions.nodes import Call, Constant, Days, Expression, Field
 from upstream.expressions.types import call, function_names
 
@@ -131,3 +131,9 @@ def test_null_takes_the_type_of_the_others():
     assert call("divide", [_field("m"), null]).type == pa.decimal128(13, 8), "Spark has two rules"
     made = call("case", [_field("b"), null, null])
     assert made.type == kinds.NULL
+
+
+def test_a_function_of_spark_is_refused_with_a_hint():
+    unfit("prepare them in the DataFrame", call, "from_json", [])
+    assert types.hint_for("frobnicate") == ""
+    assert [name for name in function_names() if types.hint_for(name)] == [], "of a function that is there"

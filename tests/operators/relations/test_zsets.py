@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.relations import zsets
+from upstream.operators.relations.zsets import key_numbers, mixed
 
 EVENTS = st.lists(
     st.tuples(st.integers(0, 3), st.sampled_from([zsets.OLD, 0, 1, 2, 3]), st.integers(-2, 3)), max_size=20
@@ -128,3 +129,31 @@ def test_changes_come_in_the_order_of_time():
     delta = zsets.delta_frame(pl.DataFrame({"v": [1, 2, 3, 4]}), np.array([2, 1, 2, 1]), 1)
     assert zsets.in_order_of_time(delta)["v"].to_list() == [2, 4, 1, 3]
     assert zsets.in_order_of_time(delta[[1, 3, 0]])["v"].to_list() == [2, 4, 1]
+
+
+def test_equal_keys_have_equal_numbers():
+    frame = pl.DataFrame({"f": [0.0, -0.0, float("nan"), -float("nan"), None], "k": ["a"] * 5})
+    numbers = key_numbers(frame, ["f", "k"])
+    assert numbers[0] == numbers[1]
+    assert numbers[2] == numbers[3]
+    assert len(set(numbers.tolist())) == 3
+
+
+def test_numbers_are_those_of_spark():
+    assert key_numbers(pl.DataFrame({"k": [1]}, schema={"k": pl.Int64}), ["k"]).tolist() == [-1712319331]
+
+
+def test_columns_that_cannot_be_hashed_do_not_contribute():
+    frame = pl.DataFrame({"l": [[1], [2]], "k": [1, 2]})
+    assert key_numbers(frame, ["l"]).tolist() == [0, 0]
+    assert key_numbers(frame, ["l", "k"]).tolist() == key_numbers(frame, ["k"]).tolist()
+    assert key_numbers(frame, []).tolist() == [0, 0]
+
+
+def test_mixed_numbers_are_spread_evenly_and_depend_on_each_part():
+    drawn = mixed(np.arange(64_000), 5)
+    counts = np.bincount((drawn >> np.uint64(58)).astype(np.int64), minlength=64)
+    assert counts.min() > 850
+    assert counts.max() < 1150
+    assert not (drawn == mixed(np.arange(64_000), 6)).any()
+    assert (drawn == mixed(np.arange(64_000), 5)).all()

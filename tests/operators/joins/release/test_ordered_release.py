@@ -1,5 +1,8 @@
 """Results of a join in the order of time: every way to it, every switch between them, restarts, and late rows."""
 
+import json
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,9 +10,11 @@ from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, meets, plan, streams
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError
+from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.core.rows.frames import split_punctuation
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.release.choice import ReleasePlan
+from upstream.operators.joins.release.ordered_release import ArrivalRates, TimeQueue
 from upstream.operators.joins.shard import JoinShard
 from upstream.operators.runtime.feeds import ENDED
 from upstream.operators.state.store import DictStore
@@ -222,3 +227,105 @@ def test_punctuation_of_a_key_does_not_let_go_of_what_a_waiting_row_will_meet(re
         frames(LEFT, [], 20, feed="left/f"), frames(RIGHT, [], 20, feed="right/f")
     )
     assert numbers(join, split_punctuation(result)[0]) == [((0, 0), 10)]
+
+
+S = 1_000_000
+
+
+def test_rows_are_divided_by_the_time_in_which_they_came():
+    rates = ArrivalRates().seen(7, 9, 100 * S)
+    assert rates.per_second == (0.0, 0.0), "nobody knows since when these came"
+    rates = rates.seen(3, 30, 103 * S)
+    assert rates.per_second == pytest.approx((1.0, 10.0))
+    for second in range(104, 400):
+        rates = rates.seen(2, 10, second * S)
+    assert rates.per_second == pytest.approx((2.0, 10.0), rel=0.02)
+
+
+def test_what_came_a_half_life_ago_counts_half():
+    rates = ArrivalRates().seen(0, 0, S).seen(8, 0, 2 * S, half_life_s=1)
+    # One second of eight rows, then one of none: half of the first, and the second.
+    assert rates.seen(0, 0, 3 * S, half_life_s=1).per_second[0] == pytest.approx(8 * 0.5 / 1.5)
+
+
+def test_a_clock_that_jumps_back_stands_still_and_a_tick_before_all_rows_is_no_arrival():
+    rates = ArrivalRates().seen(0, 0, 0)
+    assert rates.clock_us is None
+    rates = rates.seen(1, 1, 10 * S).seen(1, 1, 12 * S)
+    back = rates.seen(4, 0, 5 * S)
+    assert back.clock_us == 12 * S
+    assert back.seconds == rates.seconds
+    assert back.left == rates.left + 4
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 10**9)), max_size=8))
+def test_what_is_saved_goes_on_as_if_it_had_not_been(batches):
+    one = two = ArrivalRates()
+    for batch in batches:
+        one = one.seen(*batch)
+        two = ArrivalRates.from_json(json.loads(json.dumps(two.to_json()))).seen(*batch)
+    assert one == two
+    assert all(rate >= 0 for rate in one.per_second)
+
+
+SCHEMA = pa.schema([("t", pa.int64()), ("n", pa.int64())])
+
+
+def queue(store, saved):
+    return TimeQueue(store, "held", SCHEMA, "t", json.loads(json.dumps(saved)))
+
+
+def rows(times, first):
+    return pa.table({"t": times, "n": range(first, first + len(times))}, schema=SCHEMA)
+
+
+STEPS = st.lists(
+    st.tuples(st.lists(st.integers(-5, 20), max_size=6), st.sampled_from([LOWEST, *range(-6, 22)]), st.booleans()),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_each_row_leaves_once_at_the_first_bound_that_lets_it_go(steps):
+    store, saved, waiting, number, passed = DictStore(), {}, [], 0, LOWEST
+    for times, bound, drained in steps:
+        held = queue(store, saved)
+        new = rows(times, number)
+        waiting += zip(times, range(number, number + len(times)), strict=True)
+        number += len(times)
+        found = held.release(new, bound)
+        passed = max(passed, bound)
+        wanted = [each for each in waiting if each[0] <= passed and passed > LOWEST]
+        assert sorted(zip(*found.to_pydict().values(), strict=True)) == sorted(wanted)
+        waiting = [each for each in waiting if each not in wanted]
+        assert held.rows == len(waiting)
+        assert held.first == min((time for time, _ in waiting), default=None)
+        if drained:
+            assert sorted(zip(*held.drain().to_pydict().values(), strict=True)) == sorted(waiting)
+            waiting = []
+            assert (held.rows, held.first) == (0, None)
+        saved = held.to_json()
+    last = queue(store, saved)
+    assert last.release(rows([], 0), HIGHEST).num_rows == len(waiting)
+    assert not store.values
+
+
+def test_thousands_of_rows_leave_in_parts_and_their_runs_are_given_back():
+    store, saved, left = DictStore(), {}, 0
+    for batch in range(60):
+        held = queue(store, saved)
+        found = held.release(rows([batch * 100 + at for at in range(500)], 0), batch * 100)
+        left += found.num_rows
+        saved = held.to_json()
+        assert held.rows == 500 * (batch + 1) - left
+    assert held.rows < 3000
+    assert len(store.values) <= 20
+
+
+def test_rows_that_wait_get_null_in_a_new_column():
+    store = DictStore()
+    held = queue(store, {})
+    held.release(rows([5], 0), 1)
+    more = TimeQueue(store, "held", pa.schema([*SCHEMA, ("c", pa.string())]), "t", held.to_json())
+    new = pa.table({"t": [5], "n": [1], "c": ["x"]})
+    assert more.release(new, 5).to_pylist() == [{"t": 5, "n": 0, "c": None}, {"t": 5, "n": 1, "c": "x"}]
