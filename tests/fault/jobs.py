@@ -5,15 +5,13 @@ Most prints `finished` at its end; `latest` and `kafka` have none. A test lets t
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import upstream as us
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
@@ -62,47 +60,18 @@ def windows(spark: SparkSession, feed: str, table: str, checkpoint: str, late: s
     return us.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
 
 
-def _sides(spark: SparkSession, feed: str) -> list[us.UpdateStream]:
-    """Two feeds whose files come one a batch."""
-    return [
+def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
+    """Two feeds whose files come one a batch, joined by time, into a table of every result."""
+    left, right = (
         us.read(
             spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
             watermark=us.Watermark.bounded("100 ms"), timeFormat="epoch_ms", fileFormat="csv", maxFilesPerTrigger=1,
             atEnd="close",
         )
         for name in ("left", "right")
-    ]  # fmt: skip
-
-
-def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
-    """Two feeds, joined by time, into a table of every result."""
-    left, right = _sides(spark, feed)
+    )  # fmt: skip
     pairs = left.join(right, on="k", within=us.interval(before=30, after=40), how="full", shards=2)
     return pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
-
-
-def ordered_join(spark: SparkSession, feed: str, out: str, checkpoint: str, cost: str) -> DataStreamWriter:
-    """Two feeds, joined in the order of time by whichever way is worth it, if comparing two rows takes so many seconds;
-    each batch's results in a file.
-    """
-    left, right = _sides(spark, feed)
-    both = left.join(
-        right, on="k", within=us.interval(before="30 ms", after="40 ms"), time_format="epoch_ms", shards=2,
-        output_order="event_time", release="adaptive", cost=float(cost),
-    )  # fmt: skip
-
-    def take(batch: DataFrame, number: int) -> None:
-        rows = batch.where("NOT _upstream.punctuation")
-        found = rows.select("_upstream.source", "join_time", "v", "v_right").collect()
-        text = "".join(f"{json.dumps(list(row))}\n" for row in found)
-        file = Path(out) / f"{number:06d}"
-        if file.exists() and file.read_text() != text:
-            file.with_suffix(".differs").write_text(text)
-        made = file.with_suffix(".part")
-        made.write_text(text)
-        made.rename(file)
-
-    return both.dataframe(checkpoint).writeStream.foreachBatch(take).option("checkpointLocation", checkpoint)
 
 
 def merge(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
@@ -131,8 +100,7 @@ def main(name: str, *given: str) -> None:
     job: Any = globals()[name]
     how: Any = {"processingTime": "0 seconds"} if job in (latest, kafka) else {"availableNow": True}
     writer = job(spark, *arguments)
-    # What ends in files of its own has no steps of the sink.
-    (writer if job is ordered_join else armed(writer, spark)).trigger(**how).start().awaitTermination()
+    armed(writer, spark).trigger(**how).start().awaitTermination()
     print("finished", flush=True)
 
 

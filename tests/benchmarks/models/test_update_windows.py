@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from the_benchmarks.models.buffers import EagerWindowBuffer, LazyWindowBuffer
 from the_benchmarks.models.every_window import EveryWindow
-from the_benchmarks.models.marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow
 from the_benchmarks.models.pages import WindowPages
 from the_benchmarks.models.transitions import KeyState, KeyTransitionGraph
 
@@ -95,44 +93,6 @@ def test_trace_of_figure_12(which):
 # --- Table 1
 
 
-def test_marks_of_table_1():
-    aggregate = Aggregate()
-    assert aggregate.read(0, MarkedRow(1, DISALLOW)) == (0, [])  # nothing is open, and 0 opens nothing
-    assert aggregate.read(0, MarkedRow(2, 4)) == (1, [])  # τ > 0 opens W(2, 4)
-    assert aggregate.read(0, MarkedRow(3, NO_STARTER)) == (1, [])
-    updated, (result,) = aggregate.read(0, MarkedRow(4, DISALLOW))  # t = end[W]: emit, whatever the mark
-    assert updated == 1
-    assert (result.start, result.end, result.rows) == (2, 4, (2, 3, 4))
-    assert aggregate.read(0, MarkedRow(5, NO_STARTER)) == (0, [])
-    # A row costs as many windows as it updates.
-    assert [aggregate.read(0, MarkedRow(tick, tick + 3))[0] for tick in range(11, 17)] == [1, 2, 3, 4, 4, 4]
-
-
-@pytest.mark.parametrize("bound", [5, 9])
-def test_low_watermark_emits_what_no_row_ends(bound):
-    aggregate = Aggregate()
-    aggregate.read(0, MarkedRow(2, 4))
-    assert aggregate.close(0, 4) == []
-    assert [result.rows for result in aggregate.close_all(bound)] == [(2,)]
-
-
-def test_a_commit_marks_its_starter_and_no_other():
-    windows = SlidingWindows(6, 2)  # 2 starts the window 2 to 7, 4 starts 4 to 9, …
-    lazy = LazyWindowBuffer(windows)
-    assert [lazy.enqueue(tick) for tick in range(2, 8)] == [False] * 6
-    assert {row.win_spec for row in lazy.enqueued} == {DISALLOW, NO_STARTER}
-    lazy.overwrite(int(windows.last_complete(8)))
-    assert lazy.commit() == 7
-    assert list(lazy.dequeued) == [(2, 7), (3, -1), (4, 0), (5, -1), (6, 0), (7, -1)]
-    assert list(lazy.enqueued) == [(4, 0), (5, -1), (6, 0), (7, -1)]
-    eager = EagerWindowBuffer(windows)
-    assert [eager.enqueue(tick) for tick in (2, 3)] == [True, False]
-    assert eager.commit() == 7
-    assert [eager.enqueue(tick) for tick in (4, 5, 6, 8)] == [True, False, True, True]
-    assert list(eager.dequeued) == [(2, 7), (3, -1), (4, 0), (5, -1), (6, 0)]  # 8 lies behind the committed window
-    assert list(eager.enqueued) == [(8, 0)]
-
-
 # --- the graph
 
 
@@ -153,40 +113,6 @@ def test_a_superseded_key_keeps_its_place_or_goes_to_the_tail(which, policy, ord
         graph.arrive(time, key, time)
     assert graph.waits_since(1) == 2
     assert serve_until_idle(graph, 4) == order
-
-
-def test_an_idle_key_makes_room_and_comes_back_behind_the_others():
-    graph = KeyTransitionGraph(SlidingWindows(4, 4), "eager", cost=1)
-    graph.arrive(1, 0, 1)
-    graph.serve(1)
-    graph.serve(2)
-    assert graph.states(0) == {IDLE}  # the window 0 to 3 is incomplete
-    graph.arrive(1, 1, 3)
-    graph.arrive(2, 1, 3)
-    assert graph.serve(3).commit.key == 1
-    graph.arrive(2, 0, 3)
-    assert graph.states(0) == {READY}
-    assert graph.processing == 1
-    graph.serve(4)
-    graph.serve(5)  # 1 has no more rows: 0 has its turn
-    assert (graph.states(1), graph.processing) == ({IDLE}, 0)
-    graph.progress(4, 6)
-    assert graph.states(1) == {READY}  # the low-watermark closes its window, which is emitted when its turn comes
-    assert serve_until_idle(graph, 6) == [0, 1]
-    assert graph.states(0) == graph.states(1) == {DONE}
-
-
-def test_an_idle_key_that_waits_too_is_passed_over():
-    graph = KeyTransitionGraph(SlidingWindows(4, 1), "eager", cost=1)
-    graph.arrive(1, 0, 1)
-    graph.serve(1)
-    graph.arrive(2, 0, 2)
-    graph.serve(2)
-    graph.serve(3)
-    assert graph.states(0) == {WAIT, IDLE}
-    graph.arrive(1, 1, 4)
-    assert graph.serve(4).commit.key == 1
-    assert graph.waits_since(0) == 2
 
 
 # --- for every run
@@ -234,57 +160,6 @@ def test_window_buffers_are_bounded(windows, which, policy, feed, cost, low_wate
             assert len(buffer.enqueued) <= limit
             assert len(graph.held(key)) <= limit + (windows.range - 1 if which == "lazy" else 0)
             assert graph.held(key) == sorted({row.time for row in [*buffer.enqueued, *buffer.dequeued]})
-
-
-@pytest.mark.parametrize(("size", "slide"), [(3, 1), (4, 4), (5, 2), (7, 3)])
-def test_window_buffers_reach_their_bound_and_no_more(size, slide):
-    limit = size + slide - 1
-    windows = SlidingWindows(size, slide, origin=1 + size - slide)  # the first row starts a window
-    most = {}
-    for which in ("lazy", "eager"):
-        graph = KeyTransitionGraph(windows, which, cost=50)
-        lengths = [(len(graph.buffer(0).enqueued), len(graph.held(0))) for _ in drive(graph, [0] * 80, drain=0)]
-        most[which] = tuple(max(column) for column in zip(*lengths, strict=True))
-    assert most["lazy"][0] == limit
-    assert limit < most["lazy"][1] <= limit + size - 1  # its committed window may share no row with what follows
-    assert most["eager"] == (slide, limit)
-
-
-@given(shapes, semantics, policies, feeds, st.integers(1, 4), st.booleans())
-def test_states_are_those_of_figure_10(windows, which, policy, feed, cost, low_watermark):
-    graph = KeyTransitionGraph(windows, which, cost=cost, policy=policy)
-    for _ in drive(graph, feed, low_watermark=low_watermark, drain=20):
-        ready = 0
-        for key in set(feed) - {None}:
-            states = graph.states(key)
-            assert not (IDLE in states and which == "lazy")  # a fully arrived window never runs out of rows
-            assert not {READY, IDLE} <= states
-            assert len(states) <= 1 or WAIT in states
-            ready += READY in states
-            committed = graph.buffer(key).committed is not None if states else False
-            assert committed == bool(states & {READY, IDLE})
-        assert ready <= 1 or which == "eager"
-
-
-@given(st.integers(1, 9), st.integers(1, 9), feeds, st.integers(1, 4))
-def test_application_and_queue_staleness_begin_with_the_same_window(size, slide, feed, cost):
-    """A key waits since its next window closed (lazy) or started (eager); either is the first one after the committed
-    window.
-    """
-    windows = SlidingWindows(size, slide)
-    for which in ("lazy", "eager"):
-        graph = KeyTransitionGraph(windows, which, cost=cost)
-        before = {}
-        for _, served in drive(graph, feed):
-            if served.commit is None:
-                continue
-            key, end = served.commit.key, served.commit.end
-            started = starters(windows, feed, key)
-            last = {w: int(windows.extent(w)[1]) - 1 for w in started}
-            following = min(w for w in started if last[w] > before.get(key, -100))
-            assert served.commit.since == (last[following] if which == "lazy" else started[following])
-            assert served.commit.at >= served.commit.since
-            before[key] = end
 
 
 @given(st.integers(1, 9), st.integers(1, 9), feeds, st.integers(1, 3), st.floats(0, 1), st.integers(0, 5))
