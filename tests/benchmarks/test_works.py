@@ -179,6 +179,12 @@ def test_an_engine_with_fewer_rows_is_compared_by_rows_per_second(benchmark_modu
     assert [row["ratio_to_us"] for row in report.rows()] == [1, 20, None]
 
 
+def test_plot_of_windows(benchmark_module, tmp_path):
+    plot = tmp_path / "plots" / "windows.svg"
+    benchmark_module("scaling").plot_windows([(2e6, 4.0), (1e6, 2.0)], [(1, 3.0), (600, 3.1)], plot)
+    assert "RANGE / SLIDE" in plot.read_text()
+
+
 def test_pairs_are_all_in_reach(data, joins):
     work = joins.JoinWork(400, 8, late=0.1, reach_s=20)
     left, right = (data.join_table(400, 8, side, 0.1).to_pylist() for side in (0, 1))

@@ -83,17 +83,6 @@ def test_compacted_it_reads_as_if_freshly_written(tmp_path, monkeypatch):
     assert check_table(str(sink.path)).healthy
 
 
-def test_small_files_of_all_buckets(tmp_path):
-    options = {"key": "k", "buckets": "2", "keep": "all", "maintenance": "off", "engine": "rewrite"}
-    sink = Sink(tmp_path, options=options)
-    for number in range(5):
-        sink.batch(number, [sink.rows([(key, 0, f"v{number}") for key in range(20)], seq=number * 100)])
-    rows, protocol = sink.table().num_rows, DeltaTable(str(sink.path)).protocol()
-    assert "10 files rewritten" in asked(sink.path, "--compact")
-    assert len(sink.live_files()) == 2
-    assert (sink.table().num_rows, DeltaTable(str(sink.path)).protocol()) == (rows, protocol)
-
-
 def test_compaction_that_is_always_overtaken_is_reported(tmp_path, monkeypatch):
     options = {"key": "k", "time": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
     sink = Sink(tmp_path, options=options)

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -86,18 +84,6 @@ def test_a_start_that_fails_gives_the_lease_back(folder, now):
         raise ZeroDivisionError
     with lease(folder, now).taken():
         pass
-
-
-def test_a_process_that_is_gone_holds_nothing(folder, now):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        process = Process.of(child.pid)
-        with lease(folder, now, process).taken():
-            pass
-        assert f"process {child.pid} on {process.host}" in refusal(lease(folder, now, HERE))
-        child.kill()
-        wait_for(process.is_gone)
-        with lease(folder, now, HERE).taken():
-            pass
 
 
 def test_in_one_process_a_job_is_refused_until_the_other_has_ended(folder, now):

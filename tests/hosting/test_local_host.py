@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ from upstream.operators.relations.zsets import TIME
 from upstream.operators.state.store import DictStore
 
 HOSTABLE = tuple(each for each in FORMS if "Requests" not in each)
-Rows = dict[str, pl.DataFrame]
 
 
 def contents(query, rows):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,6 @@ UTC = dt.timezone.utc
 INSTANT = pa.timestamp("us", "UTC")
 FORM = "spark.sql.parquet.outputTimestampType"
 FIRST = dt.datetime(2500, 1, 1, tzinfo=UTC)
-D = decimal.Decimal
 
 
 def test_files_that_spark_puts_together(spark, make_sink, monkeypatch):
@@ -49,32 +47,6 @@ def test_files_that_spark_puts_together(spark, make_sink, monkeypatch):
     assert [values[-1] for _, values in sorted(sink.latest().items())] == ["0"] * 50 + ["2"] * 200
     assert check_table(str(sink.path)).healthy
     assert spark.read.format("delta").load(str(sink.path)).count() == 250
-
-
-@pytest.mark.long
-def test_no_row_is_passed_over_by_its_bounds(spark, make_sink):
-    """Each column's least and greatest value is looked for, in files of which rows are dead."""
-    decimals = [("long", pa.decimal128(38, 10)), ("short", pa.decimal128(18, 4)), ("f", pa.float64())]
-    others = [("at", INSTANT), ("day", pa.date32()), ("text", pa.string())]
-    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *decimals, *others])
-    sink = make_sink(columns, buckets="1", engine="vectors", maintenance="off")
-
-    def row(key: int, time: int) -> tuple[Any, ...]:
-        long = D("9007199254740993.0000000001") + D(key) * D("0.0000000001") + time * 10**20
-        decimals = (long, D(99999999999999 - key) + D("0.0001"), [-0.0, 0.0, 0.1 + key][min(key, 2)])
-        at, day = dt.datetime(2262, 4, 12, 0, 0, 0, key, UTC), dt.date(1600, 2, 28) + dt.timedelta(key)
-        return key, time, *decimals, at, day, "é" * 40 + str(key)
-
-    sink.batch(0, [sink.rows([row(key, 0) for key in range(40)])])
-    sink.batch(1, [sink.rows([row(key, 1) for key in (0, 7, 39)], seq=100)])
-    assert len(sink.live_files()) == 2, "else no file has a vector"
-    assert DeltaTable(str(sink.path)).protocol().reader_features
-    table = spark.read.format("delta").load(str(sink.path))
-    expected = {key: row(key, 0) for key in (1, 38)} | {key: row(key, 1) for key in (0, 39)}
-    for at, name in enumerate(columns.names):
-        for key, values in expected.items():
-            found = [each.k for each in table.where(table[name] == values[at]).select("k").collect()]
-            assert key in found, (name, values[at])
 
 
 def test_text_that_is_not_utf_8(spark, make_sink):

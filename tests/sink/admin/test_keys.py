@@ -1,8 +1,6 @@
 """`LatestTable.key_bucket`: where the rows of a key lie."""
 
-import datetime as dt
 from decimal import Decimal
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -12,22 +10,11 @@ from kit.sink import Sink
 import upstream
 from upstream.conf.errors import OptionError, TableError
 
-OPTIONS = {"time": "t", "buckets": "7"}
-KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
-    "whole number": (pa.int64(), [0, -1, 4711]),
-    "text": (pa.string(), ["", "a", "straße"]),
-    "binary": (pa.binary(), [b"", b"\x00\xff"]),
-    "decimal": (pa.decimal128(10, 2), [Decimal("1.5"), Decimal("-99.25")]),
-    "day": (pa.date32(), [dt.date(2024, 2, 29)]),
-}
 
-
-@pytest.mark.parametrize("kind", KEYS)
-def test_it_is_where_the_rows_are(tmp_path, kind):
-    value_type, values = KEYS[kind]
-    columns = pa.schema([("a", value_type), ("b", pa.int32()), ("t", pa.int64())])
-    sink = Sink(tmp_path, columns, options=OPTIONS | {"key": "a,b"})
-    keys = [(value, other) for value in values for other in (1, 2, 3)]
+def test_it_is_where_the_rows_are(tmp_path):
+    columns = pa.schema([("a", pa.decimal128(10, 2)), ("b", pa.string()), ("t", pa.int64())])
+    sink = Sink(tmp_path, columns, options={"time": "t", "buckets": "7", "key": "a,b"})
+    keys = [(Decimal(value), other) for value in ("1.5", "-99.25") for other in ("", "a", "straße")]
     sink.batch(0, [sink.rows([(*key, 1) for key in keys])])
     found = {(row["a"], row["b"]): row["_upstream_bucket"] for row in pl.read_delta(str(sink.path)).to_dicts()}
     assert found == {key: upstream.LatestTable(sink.path).key_bucket(*key) for key in keys}

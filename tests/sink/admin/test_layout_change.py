@@ -20,7 +20,6 @@ from upstream.sink.table.table import recorded_options
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
-Row = tuple[int, int]
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 9)), min_size=1, max_size=12)
 
 

@@ -11,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from kit.result_tables import Hosted
 from kit.sink import Sink
 from kit.tables import read_rows
 
@@ -254,35 +253,6 @@ def test_a_table_that_was_deleted_is_not_made_anew_with_the_changes_alone(hosted
     assert "deactivate a, then activate it" in caught.value.hint
     hosted.batch(1, [hosted.table("a", 2)], {"a": [(1, "y"), (2, "x")]})
     assert hosted.rows(a) == [(1, "y"), (2, "x")]
-
-
-@pytest.mark.parametrize(("how", "says"), [("restored", "has restored it"), ("put back from a copy", "at version 0")])
-def test_a_table_that_was_set_back_is_refused(hosted, how, says):
-    a = hosted.table("a")
-    hosted.batch(0, [a], {"a": [(0, "x")]})
-    shutil.copytree(a.location, hosted.folder / "copy")
-    hosted.batch(1, [a], {"a": [(1, "x")]})
-    if how == "restored":
-        DeltaTable(a.location).restore(0)
-    else:
-        shutil.rmtree(a.location)
-        shutil.copytree(hosted.folder / "copy", a.location)
-    for _ in range(2):
-        with pytest.raises(TableError, match=says):
-            hosted.batch(2, [a], {"a": [(9, "x")]})
-        hosted.restart()
-    hosted.batch(2, [hosted.table("a", 2)], {"a": [(9, "x")]})
-    assert hosted.rows(a) == [(9, "x")]
-
-
-def test_a_table_of_the_same_name_and_another_checkpoint_is_refused(hosted):
-    a = hosted.table("a")
-    hosted.batch(0, [a], {"a": [(1, "x")]})
-    shutil.rmtree(a.location)
-    Hosted(hosted.folder / "elsewhere").batch(0, [a], {"a": [(2, "x")]})
-    with pytest.raises(TableError, match="is another one than the query 'a' has written"):
-        hosted.batch(1, [a], {"a": [(3, "x")]})
-    assert hosted.rows(a) == [(2, "x")]
 
 
 def test_only_queries_in_force_are_remembered(hosted):

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink.commit import metrics_table as metrics_module
-from upstream.sink.commit.metrics_table import METRICS_SCHEMA, write_metrics
+from upstream.sink.commit.metrics_table import write_metrics
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.options import parse_sink_options
@@ -115,16 +115,6 @@ def test_a_place_that_holds_something_else(make_sink, tmp_path):
         check_sink(same.given, same.schema)
 
 
-def test_a_table_of_an_earlier_version_gets_the_new_columns(metered, tmp_path):
-    write(metered, 0)
-    old = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().drop_columns(["needed_budget", "area_most"])
-
-    shutil.rmtree(tmp_path / "metrics")
-    write_deltalake(str(tmp_path / "metrics"), old)
-    write(metered, 1)
-    assert set(DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names) == set(METRICS_SCHEMA.names)
-
-
 def test_an_append_that_takes_place_although_it_seems_to_fail(metered, tmp_path, monkeypatch):
     write(metered, 0)
     metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
@@ -137,16 +127,6 @@ def test_an_append_that_takes_place_although_it_seems_to_fail(metered, tmp_path,
     with monkeypatch.context() as losing:
         losing.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
         assert write_metrics(parse_sink_options(metered.given)) == 1
-    assert batches(tmp_path) == [0, 1]
-
-
-def test_what_cannot_be_written_is_said_and_caught_up(metered, tmp_path):
-    metered.batch(0, [metered.rows([(0, 10, "a")])])
-    (tmp_path / "metrics").write_text("a file, not a folder")
-    with pytest.raises(TableError, match=r"metrics cannot be used.*no figures are lost"):
-        write_metrics(parse_sink_options(metered.given))
-    (tmp_path / "metrics").unlink()
-    write(metered, 1)
     assert batches(tmp_path) == [0, 1]
 
 
@@ -173,18 +153,3 @@ def test_a_place_that_comes_to_hold_something_else_stays_as_it_is(metered, tmp_p
     assert "is no table of metrics: it lacks query_id" in caplog.text
     assert DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names == ["rows"]
     assert metered.latest() == {0: (10, "a")}
-
-
-def test_a_folder_that_may_no_longer_be_written_to(metered, tmp_path, caplog, monkeypatch):
-    write(metered, 0)
-
-    def full(*given: Any, **more: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as filled:
-        filled.setattr(DeltaTable, "create_write_transaction", full)
-        metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
-        metrics_module.offer_metrics(parse_sink_options(metered.given))
-    assert "No space left on device" in caplog.text
-    write(metered, 2)
-    assert batches(tmp_path) == [0, 1, 2]

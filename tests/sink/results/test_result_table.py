@@ -12,7 +12,7 @@ from upstream.conf.errors import MalformedRowError, OptionError, SchemaError, Ta
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.merge import engines
 from upstream.sink.results import result_table as kept_module
-from upstream.sink.results.result_table import KeptFiles, ResultTable, SeenTable, layout_of, stage, target_of, writer_of
+from upstream.sink.results.result_table import KeptFiles, ResultTable, SeenTable, layout_of, stage, target_of
 from upstream.sink.table.files import DataFiles
 
 
@@ -33,14 +33,6 @@ def test_key_kind_and_buckets_make_the_layout(hosted):
     assert (feed.key, feed.buckets, feed.keep.count) == ((), 1, None)
     with pytest.raises(SchemaError, match="'x'"):
         layout_of(hosted.table("a", key=("x",)))
-
-
-def test_equal_tables_share_what_writes_them(hosted):
-    one, other = hosted.table("a"), hosted.table("a")
-    assert writer_of(one, None) is writer_of(other, None)
-    assert writer_of(one, None) is not writer_of(hosted.table("a", 2), None)
-    numbered = writer_of(one, {("k",): 4, ("v",): 5, ("_upstream_seq",): 6, ("_upstream_bucket",): 7})
-    assert numbered.layout.ids == {("k",): 4, ("v",): 5, ("_upstream_seq",): 6, ("_upstream_bucket",): 7}
 
 
 def test_what_is_not_committed_is_removed(hosted):
@@ -140,27 +132,6 @@ def test_they_are_read_once_more_only_where_they_must_be(table):
     kept_module._kept = kept_module._RowCache()
     with pytest.raises(FileNotFoundError):
         kept.read_rows([known])
-
-
-def test_together_they_are_few(table):
-    kept, _ = files_of(table)
-    half = kept_module._MOST_ROWS // 2 + 1
-    paths = [kept.stage(rows_of(kept, half), 0, half).path for _ in range(2)]
-    assert kept.read_rows(paths[:1]).num_rows == half
-    Path(table.location, paths[1]).unlink()
-    with pytest.raises(FileNotFoundError):
-        kept.open(paths)
-
-
-def test_those_wanted_last_stay_when_there_is_no_more_room(table, monkeypatch):
-    kept_module._kept = kept_module._RowCache()
-    kept, _ = files_of(table)
-    rows = rows_of(kept, 100)
-    monkeypatch.setattr(kept_module, "_MOST_BYTES", 5 * rows.nbytes // 2)
-    first, second = (kept.stage(rows, 0, 100).path for _ in range(2))
-    kept.open([first])
-    third = kept.stage(rows, 0, 100).path
-    assert [kept_module._kept.get(path) is not None for path in (first, second, third)] == [True, False, True]
 
 
 def test_a_few_rows_of_many_do_not_keep_the_others(table):

@@ -213,31 +213,6 @@ def test_a_job_takes_over_and_the_other_one_notices(hosted, tmp_path, columns):
     assert old.rows(back) == [(7, "w")]
 
 
-def test_a_repeated_batch_is_passed_over_and_leaves_no_file(hosted):
-    a, feed = hosted.table("a"), hosted.table("feed", key=(), keep="all")
-    rows = {"a": [(1, "x")], "feed": [(1, "x")]}
-    hosted.batch(0, [a, feed], rows)
-    hosted.restart()
-    assert hosted.batch(0, [a, feed], rows) == {}
-    hosted.batch(1, [a, feed], rows)
-    results = hosted.results([a, feed], rows)
-    assert hosted.tables.commit([a, feed], results, 1, "offsets of 1") == {}
-    assert hosted.rows(feed) == [(1, "x"), (1, "x")]
-    assert [hosted.commits(a), hosted.commits(feed)] == [2, 2]
-    assert len(_files(feed)) == len(DeltaTable(feed.location).file_uris())
-
-
-def test_a_batch_with_other_input_than_the_table_has_is_refused(hosted):
-    a = hosted.table("a")
-    hosted.batch(0, [a], {"a": [(1, "x")]})
-    hosted.batch(1, [a], {"a": [(1, "y")]})
-    with pytest.raises(TableError, match=r"batch 1 of this query is in the table .* with other input"):
-        hosted.batch(1, [a], {"a": [(1, "z")]}, offsets="others")
-    with pytest.raises(TableError, match="batch 0 comes after batch 1"):
-        hosted.batch(0, [a], {"a": [(1, "z")]})
-    assert hosted.rows(a) == [(1, "y")]
-
-
 @pytest.mark.parametrize("name", ["12345", "7/3"])
 def test_a_query_named_by_digits_is_no_call_of_a_batch(hosted, name):
     first, table = hosted.table("q"), hosted.table(name)
@@ -249,31 +224,6 @@ def test_a_query_named_by_digits_is_no_call_of_a_batch(hosted, name):
     assert hosted.batch(0, [first, table], {name: [(1, "x")]}) == {}
     assert hosted.batch(1, [first, table], {name: [(2, "x")]}).keys() == {name}
     assert hosted.rows(table) == [(1, "x"), (2, "x")]
-
-
-def test_others_may_put_files_together_between_look_and_commit(hosted):
-    a = hosted.table("a")
-    feed = hosted.table("feed", key=(), keep="all")
-    for number in range(3):
-        hosted.batch(number, [a, feed], {"a": [(number, "x")], "feed": [(number, "x")]})
-    results = hosted.results([a, feed], {"a": [(0, "y")], "feed": [(0, "y")]})
-    DeltaTable(feed.location).optimize.compact()
-    DeltaTable(a.location).alter.set_table_properties({"delta.note": "x"}, raise_if_not_exists=False)
-    assert hosted.tables.commit([a, feed], results, 3, "offsets of 3").keys() == {"a", "feed"}
-    assert hosted.rows(a) == [(0, "y"), (1, "x"), (2, "x")]
-    assert hosted.rows(feed) == [(0, "x"), (0, "y"), (1, "x"), (2, "x")]
-
-
-def test_a_foreign_change_of_rows_during_the_batch_is_refused(hosted):
-    a = hosted.table("a")
-    hosted.batch(0, [a], {"a": [(1, "x"), (2, "x")]})
-    results = hosted.results([a], {"a": [(1, "y")]})
-    DeltaTable(a.location).delete("k = 2")
-    with pytest.raises(TableError, match="was changed by another writer during this batch"):
-        hosted.tables.commit([a], results, 1, "offsets of 1")
-    assert hosted.rows(a) == [(1, "x")]
-    hosted.batch(1, [a], {"a": [(1, "y")]})
-    assert hosted.rows(a) == [(1, "y")]
 
 
 def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted):

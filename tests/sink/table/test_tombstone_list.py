@@ -15,7 +15,6 @@ from upstream.sink.table.tombstones import APP_ID, FOLDER, TombstoneList, check_
 from upstream.storage.folder import TableFolder
 
 UTC_US = pa.timestamp("us", "UTC")
-DAY_US = 86_400_000_000
 LEAST = -(2**63)
 
 
