@@ -17,10 +17,10 @@ from ..operators.relations.plan.bounds import UnboundedError, growth_of
 from ..operators.relations.plan.expression_rules import never_fails
 from ..operators.relations.plan.identity import content
 from ..operators.relations.plan.nodes import (
-    Aggregate,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Join,
     Latest,
     Node,
@@ -119,7 +119,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
         case Sample(source, _, _):
             # The choice of a change depends on all changes of its time.
             return None if isinstance(source, Changes) else tracked(source, expression, cut)
-        case Aggregate(source, by, _):
+        case GroupAggregates(source, by, _):
             return _through(source, expression, {Field(name, each.type): each for name, each in by}, cut)
         case Distinct(source) | Copies(source):
             return _through(source, expression, _same(all_fields(source)), cut)
@@ -360,7 +360,7 @@ def _side_by_side(one: _Way | None, other: _Way | None) -> _Way | None:
 def _candidates(node: Node) -> Iterable[Expression]:
     """Return the expressions that are equal in rows which a node needs together."""
     match node:
-        case Aggregate(_, by, _):
+        case GroupAggregates(_, by, _):
             return [Field(name, each.type) for name, each in by]
         case Top(_, _, _, by):
             return by

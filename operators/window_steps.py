@@ -44,7 +44,7 @@ WindowMethod = Literal["auto", "wid", "paned", "adaptive", "buffering"]
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenWindows:
+class KeyWindows:
     """Windows of a plan's rows, whose aggregates are to come."""
 
     before: Node
@@ -107,7 +107,7 @@ def open_windows(
     flush_rows: int | None,
     flush_windows: int,
     shards: int,
-) -> OpenWindows | OpenGroupWindows:
+) -> KeyWindows | OpenGroupWindows:
     """Return windows on a plan's time or its rows; windows of groups over windows that are given again."""
     check_key_columns(before, "window")
     group = _group_argument("window", before, by)
@@ -165,7 +165,7 @@ def open_windows(
         flush_rows=each,
         flush_windows=flush_windows,
     )
-    return OpenWindows(before, plan, late_argument(late_location), method == "auto")
+    return KeyWindows(before, plan, late_argument(late_location), method == "auto")
 
 
 def open_sessions(
@@ -181,7 +181,7 @@ def open_sessions(
     time_zone: str,
     tombstones: Tombstones,
     shards: int,
-) -> OpenWindows:
+) -> KeyWindows:
     """Return the sessions of a plan's rows."""
     check_key_columns(before, "session_window")
     group = _group_argument("session_window", before, by)
@@ -214,7 +214,7 @@ def open_sessions(
         schema=before.arrow,
         tombstones=tombstones,
     )
-    return OpenWindows(before, plan, late_argument(late_location))
+    return KeyWindows(before, plan, late_argument(late_location))
 
 
 def _check_time(plan: Node, what: str) -> None:

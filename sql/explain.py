@@ -8,10 +8,10 @@ from typing import NamedTuple
 from ..operators.relations.plan.bounds import StateBound, length_text, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, part_key
 from ..operators.relations.plan.nodes import (
-    Aggregate,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Hop,
     Join,
     Latest,
@@ -145,7 +145,7 @@ def _head(node: Node) -> str:
         pairs = [f"{one} = {other}" for one, other in node.on]
         condition = [str(node.condition)] if node.condition is not None else []
         return f"Join {node.how}" + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
-    if isinstance(node, Aggregate):
+    if isinstance(node, GroupAggregates):
         by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
         made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")

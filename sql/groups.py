@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
 from ..expressions.scalars import Visible
-from ..operators.relations.plan.nodes import Aggregate, Aggregation, Project, Relation, SetOperation, Where
+from ..operators.relations.plan.nodes import Aggregation, GroupAggregates, Project, Relation, SetOperation, Where
 from .predicates import Values, bind_where, terms
 from .scalars import Scalars, has_aggregate, renamed_aggregation
 from .scope import Bound, Context, Scope, is_outer
@@ -113,7 +113,7 @@ def aggregated(
     column for each ``grouping(x)``, and one for ``grouping_id()``.
     """
     if grouping.sets is None:
-        return Aggregate(source, tuple((field.name, each) for each, field in groups.items()), tuple(aggregates))
+        return GroupAggregates(source, tuple((field.name, each) for each, field in groups.items()), tuple(aggregates))
     names = dict(groups)
     flags = {each: Field(context.fresh("grouping"), pa.int8()) for each in names}
     number = Field(context.fresh("grouping_id"), pa.int64())
@@ -133,7 +133,7 @@ def aggregated(
         columns += [(flags[each].name, Constant(int(each not in some), pa.int8())) for each in names]
         columns.append((number.name, number))
         columns += [(each.name, Field(each.name, each.type)) for each in aggregates]
-        parts.append(Project(Aggregate(source, tuple(by), tuple(aggregates)), tuple(columns)))
+        parts.append(Project(GroupAggregates(source, tuple(by), tuple(aggregates)), tuple(columns)))
     return reduce(lambda left, right: SetOperation(left, right, "union", all=True), parts)
 
 

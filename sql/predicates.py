@@ -13,9 +13,9 @@ from ..expressions.nodes import Call, Constant, Expression, Field, all_of, field
 from ..expressions.scalars import unwrapped
 from ..expressions.types import call
 from ..operators.relations.plan.nodes import (
-    Aggregate,
     Aggregation,
     Changes,
+    GroupAggregates,
     Join,
     Project,
     Relation,
@@ -54,7 +54,7 @@ def _subqueries(node: exp.Expr) -> Iterator[exp.Subquery]:
 class _SubqueryJoin:
     """The groups of a subquery, and the pairs that join them."""
 
-    groups: Aggregate
+    groups: GroupAggregates
     on: tuple[tuple[Expression, Expression], ...]
     node: exp.Expr
 
@@ -133,7 +133,7 @@ class Values:
             )
         value = scalars.above(bound, {each: _plain(each) for each in outer}, [each.name for each in aggregates])
         by = tuple((context.fresh("group"), inner) for _, inner in pairs)
-        groups = Aggregate(filtered.relation, by, tuple(aggregates))
+        groups = GroupAggregates(filtered.relation, by, tuple(aggregates))
         on = tuple((_around(one), Field(name, inner.type)) for (one, _), (name, inner) in zip(pairs, by, strict=True))
         self._joins.append(_SubqueryJoin(context.noted(groups, node), on, node))
         return substituted(value, self._without_rows(node, aggregates)) if on else value

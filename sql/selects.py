@@ -19,8 +19,8 @@ from ..expressions.scalars import unwrapped
 from ..expressions.types import call
 from ..operators.relations.plan.aggregates import is_aggregate
 from ..operators.relations.plan.nodes import (
-    Aggregate,
     Changes,
+    GroupAggregates,
     Join,
     Now,
     Relation,
@@ -141,7 +141,7 @@ def bind_over(items: Sequence[exp.Expr], filtered: FilteredFrom, context: Contex
         names = [context.fresh("group") for _ in by]
         value = context.fresh("over")
         made = renamed_aggregation(scalars.found[0], value)
-        groups = Aggregate(rows(window), tuple(zip(names, by, strict=True)), (made,))
+        groups = GroupAggregates(rows(window), tuple(zip(names, by, strict=True)), (made,))
         pairs = [
             pair
             for name, each in zip(names, by, strict=True)

@@ -20,10 +20,10 @@ from .plan.aggregates import error_of
 from .plan.bounds import needed_of, never_changes, only_grows
 from .plan.identity import identity
 from .plan.nodes import (
-    Aggregate,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Hop,
     Join,
     Latest,
@@ -123,7 +123,7 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             return ProjectOperator([(name, compile_(each, source.schema)) for name, each in columns])
         case Join():
             return _join(node, compile_, state, clock)
-        case Aggregate(source, by, aggregates):
+        case GroupAggregates(source, by, aggregates):
             stays = only_grows(source)
             calls = [
                 AggregateCall(

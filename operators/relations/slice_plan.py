@@ -16,7 +16,7 @@ from .functions import DISTINCT_COUNT, AggregateCall, Columns, added, extreme
 from .operator import Evaluable, computed
 from .plan.aggregates import error_of
 from .plan.identity import content, digest, identity, remembered
-from .plan.nodes import Aggregate, Aggregation, Hop, Node, Project, StreamNode, TimeRange, Where, WindowOver, walk
+from .plan.nodes import Aggregation, GroupAggregates, Hop, Node, Project, StreamNode, TimeRange, Where, WindowOver, walk
 from .slices import Measure, SliceDemand, Slices
 from .slices_windows import WindowAggregates
 
@@ -58,7 +58,7 @@ def shape_of(node: Node, given: Collection[Node] = ()) -> SliceShape | None:
 
 
 def _shape_of(node: Node, given: Collection[Node]) -> SliceShape | None:
-    if not isinstance(node, Aggregate) or not all(_is_sliced(each) for each in node.aggregates):
+    if not isinstance(node, GroupAggregates) or not all(_is_sliced(each) for each in node.aggregates):
         return None
     below: list[Where | Project] = []
     source = node.source

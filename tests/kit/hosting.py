@@ -22,8 +22,8 @@ from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.registry import RegisteredQuery, Registry
 from upstream.hosting.results import result_rows
 from upstream.operators.relations.plan.nodes import (
-    Aggregate,
     Changes,
+    GroupAggregates,
     Latest,
     Node,
     RowWindow,
@@ -60,7 +60,7 @@ def groups_second(plan: Node) -> Placement:
     """Place what the groups of a query are made of in the first stage, and divide it by group; else as above."""
     windows = windows_first(plan)
     for each in walk(plan):
-        if isinstance(each, Aggregate) and each.by and len(windows.fragments) == 1 and windows.second is not None:
+        if isinstance(each, GroupAggregates) and each.by and len(windows.fragments) == 1 and windows.second is not None:
             ((route,), every_change) = windows.fragments[0].routes, windows.fragments[0].every_change
             by = tuple(expression for _, expression in each.by)
             return Placement((Fragment(each.source, (route,), by, every_change),), plan)

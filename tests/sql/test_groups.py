@@ -2,20 +2,20 @@ import pytest
 from kit.continuous import only, refused, relation
 from kit.refusals import refusals
 
-from upstream.operators.relations.plan.nodes import Aggregate, Project, SetOperation, Top, Where, walk
+from upstream.operators.relations.plan.nodes import GroupAggregates, Project, SetOperation, Top, Where, walk
 
 NOW = "FROM trade [NOW]"
 
 
 def test_groups_by_name_alias_number_and_expression():
     expected = relation(f"SELECT upper(sym) AS u, COUNT(*) AS c {NOW} GROUP BY upper(sym)")
-    assert isinstance(expected, Aggregate)
+    assert isinstance(expected, GroupAggregates)
     assert [name for name, _ in expected.by] == ["u"]
     assert relation(f"SELECT upper(sym) AS u, COUNT(*) AS c {NOW} GROUP BY u") == expected
     assert relation(f"SELECT upper(sym) AS u, COUNT(*) AS c {NOW} GROUP BY 1") == expected
     # A column of the source comes before an alias of that name.
     shadowed = relation(f"SELECT upper(sym) AS n, COUNT(*) AS c {NOW} GROUP BY n, sym")
-    assert [str(each) for _, each in only(shadowed, Aggregate).by] == ["n", "sym"]
+    assert [str(each) for _, each in only(shadowed, GroupAggregates).by] == ["n", "sym"]
 
 
 def test_expressions_having_and_order_have_aggregates_of_their_own():
@@ -27,9 +27,9 @@ def test_expressions_having_and_order_have_aggregates_of_their_own():
     plan = relation(
         f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING MAX(px) > 3 AND c > 1 ORDER BY MIN(n) LIMIT 2"
     )
-    aggregate = only(plan, Aggregate)
+    aggregate = only(plan, GroupAggregates)
     assert [each.function for each in aggregate.aggregates] == ["count", "max", "min"]
-    assert isinstance(only(plan, Where).source, Aggregate)
+    assert isinstance(only(plan, Where).source, GroupAggregates)
     assert only(plan, Top).order[0].expression.name == "min"
     assert plan.schema.names == ["sym", "c"]
     assert isinstance(relation(f"SELECT 1 AS one {NOW} HAVING COUNT(*) > 0").source, Where)
@@ -60,7 +60,7 @@ def sets(group: str) -> list[list[str]]:
     return [
         [str(each) for name, each in node.by if not name.startswith("grouping_id")]
         for node in walk(plan)
-        if isinstance(node, Aggregate)
+        if isinstance(node, GroupAggregates)
     ]
 
 
@@ -89,7 +89,7 @@ def test_parts_are_a_union_of_rows_with_null_for_what_a_set_lacks():
     plan = relation(
         f"SELECT sym, n, COUNT(*) AS c, GROUPING(n) AS g, GROUPING_ID(sym, n) AS i {NOW} GROUP BY CUBE (sym, n)"
     )
-    parts = [each for each in walk(plan) if isinstance(each, Project) and isinstance(each.source, Aggregate)]
+    parts = [each for each in walk(plan) if isinstance(each, Project) and isinstance(each.source, GroupAggregates)]
     shown = [[str(dict(each.columns)[name]) for name in ("sym", "n")] for each in parts]
     assert shown == [["sym", "n"], ["sym", "NULL"], ["NULL", "n"], ["NULL", "NULL"]]
     numbers = [[str(value) for name, value in each.source.by if name.startswith("grouping_id")] for each in parts]
@@ -103,4 +103,4 @@ def test_as_many_groupings_as_allowed():
     assert len(sets(f"CUBE ({five}), ROLLUP (n + 1)")) == 64
     refused(f"SELECT 1 AS x {NOW} GROUP BY CUBE ({five}), ROLLUP (n, px)", "96 groupings", "at most 64")
     plan = relation(f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY GROUPING SETS ((sym))")
-    assert len(only(plan, Aggregate).by) == 2
+    assert len(only(plan, GroupAggregates).by) == 2

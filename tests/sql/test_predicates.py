@@ -3,7 +3,7 @@ from kit.continuous import only, relation
 from kit.refusals import refusals
 from sqlglot import exp
 
-from upstream.operators.relations.plan.nodes import Aggregate, Join, Where, walk
+from upstream.operators.relations.plan.nodes import GroupAggregates, Join, Where, walk
 from upstream.sql.dialect import parse
 from upstream.sql.predicates import is_value
 
@@ -84,13 +84,13 @@ def joins(sql: str) -> list[Join]:
 def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares():
     (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
     assert (join.how, join.on) == ("inner", ())
-    assert isinstance(join.right, Aggregate)
+    assert isinstance(join.right, GroupAggregates)
     assert not join.right.by
     sql = f"SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym AND bid > 1)"
     (join,) = joins(sql)
     assert join.how == "left"
     assert [str(one) for one, _ in join.on] == ["sym"]
-    groups = only(join, Aggregate)
+    groups = only(join, GroupAggregates)
     assert [str(each) for _, each in groups.by] == ["sym"]
     assert isinstance(groups.source, Where)
     assert relation(sql).schema.names == ["sym"]

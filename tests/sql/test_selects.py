@@ -55,7 +55,7 @@ def test_a_row_is_joined_with_the_groups_of_its_window():
     join = only(query.plan, nodes.Join)
     assert isinstance(join.left, nodes.Where)
     assert join.left.source == nodes.WindowOver(TRADE, nodes.Now())
-    aggregate = only(query.plan, nodes.Aggregate)
+    aggregate = only(query.plan, nodes.GroupAggregates)
     assert isinstance(aggregate.source, nodes.Where)
     # Both ends of a frame belong to it.
     assert aggregate.source.source == nodes.WindowOver(TRADE, nodes.TimeRange(10 * MINUTE + 1))

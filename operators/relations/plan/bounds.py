@@ -19,11 +19,11 @@ from ....expressions.nodes import walk as walk_parts
 from ...aggregates.sketches import sketchable
 from .aggregates import error_of
 from .nodes import (
-    Aggregate,
     Aggregation,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Hop,
     Join,
     Latest,
@@ -261,7 +261,7 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
             if isinstance(each, Field) and each.name in inner.clocks
         }
         return replace(inner, times=times, clocks=clocks)
-    if isinstance(node, Aggregate):
+    if isinstance(node, GroupAggregates):
         return _aggregate(node, inner, states)
     if isinstance(node, Distinct | Copies):
         columns = tuple(Field(each.name, each.type) for each in node.inputs[0].schema)
@@ -338,7 +338,7 @@ def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) ->
             )
 
 
-def _aggregate(node: Aggregate, inner: Growth, states: list[StateBound]) -> Growth:
+def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -> Growth:
     by = [each for _, each in node.by]
     _few(by, inner, "GROUP BY", node)
     group = f"({_names(by)})" if by else "the whole"

@@ -11,11 +11,11 @@ from ....expressions.nodes import Expression, Field, all_of, renamed
 from .expression_rules import conjuncts_in_order, ordered
 from .identity import content, digest, identity, remembered
 from .nodes import (
-    Aggregate,
     Aggregation,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Join,
     Node,
     Order,
@@ -58,9 +58,9 @@ def in_words(text: str, plan: Node) -> str:
     """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
     meant: dict[str, str] = {}
     for node in walk(plan):
-        columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, Aggregate) else ()
+        columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, GroupAggregates) else ()
         found = [(name, str(each)) for name, each in columns]
-        if isinstance(node, Aggregate):
+        if isinstance(node, GroupAggregates):
             found += [(each.name, aggregate_text(each)) for each in node.aggregates]
         for name, written in found:
             if name != written:
@@ -172,7 +172,7 @@ def _copies(source: Relation, name: str, names: _Names) -> tuple[Relation, _Name
     return Copies(source, made), {**names, name: made}
 
 
-def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+def _aggregate(node: GroupAggregates, source: Relation, names: _Names) -> tuple[Relation, _Names]:
     by: dict[str, Expression] = {}
     found: dict[str, str] = {}
     for name, expression in node.by:
@@ -189,7 +189,7 @@ def _aggregate(node: Aggregate, source: Relation, names: _Names) -> tuple[Relati
             made_name += "|"
         found[each.name] = made_name
         aggregates[found[each.name]] = replace(bare, name=found[each.name])
-    made = Aggregate(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
+    made = GroupAggregates(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
     return made, found
 
 

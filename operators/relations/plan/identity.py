@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from ....expressions.nodes import Call, Constant, Days, Expression, Field
 from .nodes import (
-    Aggregate,
     Aggregation,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Hop,
     Join,
     Latest,
@@ -36,7 +36,7 @@ from .nodes import (
 
 # Names of operators' states and the shards of gathered rows follow from these words. So a class can be renamed.
 _NODES: dict[type, str] = {
-    Aggregate: "aggregate",
+    GroupAggregates: "aggregate",
     Changes: "changes",
     Copies: "copies",
     Distinct: "distinct",

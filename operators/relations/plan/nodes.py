@@ -223,7 +223,7 @@ class Aggregation:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class GroupAggregates:
     """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
 
     source: Relation
@@ -341,7 +341,7 @@ class Changes:
 
 
 StreamNode: TypeAlias = Stream | Sample | Changes
-Relation: TypeAlias = WindowOver | Where | Project | Join | Aggregate | Distinct | Copies | SetOperation | Top
+Relation: TypeAlias = WindowOver | Where | Project | Join | GroupAggregates | Distinct | Copies | SetOperation | Top
 Node: TypeAlias = StreamNode | Relation
 
 

@@ -11,10 +11,10 @@ from ....expressions.nodes import Call, Constant, Expression, Field, all_of, con
 from ....expressions.zones import in_zone
 from .expression_rules import never_fails, size
 from .nodes import (
-    Aggregate,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Join,
     Node,
     Project,
@@ -50,7 +50,7 @@ def _rewritten(node: Any) -> Any:
     if isinstance(node, Distinct):
         source = _rewritten(node.source)
         return source if isinstance(source, Distinct) else Distinct(source)
-    if isinstance(node, Aggregate | Copies | Top | Changes):
+    if isinstance(node, GroupAggregates | Copies | Top | Changes):
         return replace(node, source=_rewritten(node.source))
     if isinstance(node, WindowOver):
         return replace(node, stream=_rewritten(node.stream))

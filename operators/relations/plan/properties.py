@@ -7,10 +7,10 @@ from typing import Literal, TypeAlias
 
 from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
 from .nodes import (
-    Aggregate,
     Changes,
     Copies,
     Distinct,
+    GroupAggregates,
     Hop,
     Join,
     Latest,
@@ -91,7 +91,7 @@ def _all_keys(node: Node) -> list[Key]:
             return _renamed(_keys(source), columns)
         case Join():
             return _of_join(node)
-        case Aggregate(_, by, _):
+        case GroupAggregates(_, by, _):
             return [tuple(name for name, _ in by)]
         case Distinct(source) | Copies(source):
             return [*_keys(source), _columns(node)]
@@ -183,7 +183,7 @@ def never_null(node: Node) -> frozenset[str]:
             return never_null(source) | _required(condition)
         case Project(source, columns):
             return _computed(columns, never_null(source))
-        case Aggregate(source, by, aggregates):
+        case GroupAggregates(source, by, aggregates):
             counts = {each.name for each in aggregates if each.function in _COUNTS}
             return _computed(by, never_null(source)) | counts
         case Join():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
 from upstream.operators.relations.evaluation import Evaluation
-from upstream.operators.relations.plan.nodes import Aggregate, Aggregation, Join, Project, TimeRange
+from upstream.operators.relations.plan.nodes import Aggregation, GroupAggregates, Join, Project, TimeRange
 from upstream.operators.state.store import DictStore
 
 from .checking import LARGE, LONG, TEXT, R, S, arrivals, call, check, column, compiled, constant, window, windows
@@ -52,7 +52,7 @@ BY = (("g", column("k", TEXT)),)
 @pytest.mark.parametrize(("aggregation", "sql"), CALLS, ids=[sql for _, sql in CALLS])
 @given(source=windows(S), given=arrivals(), grouped=st.booleans())
 def test_each_aggregate_is_what_sql_finds(aggregation, sql, source, given, grouped):
-    plan = Aggregate(source[0], BY if grouped else (), (aggregation,))
+    plan = GroupAggregates(source[0], BY if grouped else (), (aggregation,))
     check(plan, f"SELECT {'k, ' if grouped else ''}{sql} FROM ({source[1]}){' GROUP BY k' if grouped else ''}", given)
 
 
@@ -64,7 +64,7 @@ def test_aggregates_together_are_what_they_are_alone(source, given, chosen):
     )
     by = (("g", column("k", TEXT)), ("h", call("mod", column("v"), constant(2), kind=LONG)))
     sql = ", ".join(["k", "v % 2", *(sql for _, sql in chosen)])
-    check(Aggregate(source[0], by, calls), f"SELECT {sql} FROM ({source[1]}) GROUP BY 1, 2", given)
+    check(GroupAggregates(source[0], by, calls), f"SELECT {sql} FROM ({source[1]}) GROUP BY 1, 2", given)
 
 
 @given(given=arrivals(10))
@@ -77,7 +77,7 @@ def test_rows_that_are_there_several_times_count_as_often(given):
         Aggregation("l", "collect_list", (column("w"),), pa.list_(LONG)),
         Aggregation("d", "sum", (column("w"),), LONG, distinct=True),
     )
-    plan = Aggregate(pairs, (("g", column("g", TEXT)),), calls)
+    plan = GroupAggregates(pairs, (("g", column("g", TEXT)),), calls)
     aggregates = "count(*), sum(w), coalesce(list(w) FILTER (w IS NOT NULL), []), sum(DISTINCT w)"
     check(plan, f"SELECT k, {aggregates} FROM ({left_sql}) CROSS JOIN ({right_sql}) GROUP BY 1", given)
 
@@ -94,4 +94,4 @@ def test_rows_that_are_there_several_times_count_as_often(given):
 )
 def test_what_cannot_be_kept_up_to_date_is_refused(aggregation, message):
     with pytest.raises(SchemaError, match=message):
-        Evaluation(DictStore(), compiled).add("q", Aggregate(window(S, TimeRange(3))[0], (), (aggregation,)))
+        Evaluation(DictStore(), compiled).add("q", GroupAggregates(window(S, TimeRange(3))[0], (), (aggregation,)))

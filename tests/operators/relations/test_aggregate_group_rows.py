@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.relations.plan.nodes import Aggregate, Aggregation, Latest, TimeRange, WindowOver
+from upstream.operators.relations.plan.nodes import Aggregation, GroupAggregates, Latest, TimeRange, WindowOver
 from upstream.operators.state import key_runs
 from upstream.operators.state.store import CountingStore, DictStore
 
@@ -36,7 +36,7 @@ LIST = (Aggregation("y", "collect_list", V, pa.list_(c.LONG)), "coalesce(list(v)
 def test_large_groups_in_buckets_are_no_different(source, given, calls, grouped, lists):
     chosen = [(Aggregation(f"x{n}", *_rest(one)), f"{sql} AS x{n}") for n, (one, sql) in enumerate(calls)]
     chosen += [LIST] * lists
-    plan = Aggregate(source[0], (("g", c.K),) if grouped else (), tuple(one for one, _ in chosen))
+    plan = GroupAggregates(source[0], (("g", c.K),) if grouped else (), tuple(one for one, _ in chosen))
     sql = ", ".join(["k"] * grouped + [sql for _, sql in chosen])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
@@ -48,7 +48,7 @@ def _rest(one):
 
 
 def test_a_change_of_a_large_group_costs_little_of_what_the_group_holds():
-    plan = Aggregate(WindowOver(c.S, Latest()), (), (CALLS[0][0], Aggregation("y", *_rest(CALLS[5][0]))))
+    plan = GroupAggregates(WindowOver(c.S, Latest()), (), (CALLS[0][0], Aggregation("y", *_rest(CALLS[5][0]))))
     store = CountingStore(DictStore())
     size = 50_000
 
@@ -69,7 +69,7 @@ def test_a_change_of_a_large_group_costs_little_of_what_the_group_holds():
 
 def test_a_group_that_shrinks_and_grows_again_keeps_count_of_its_buckets(monkeypatch):
     monkeypatch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
-    plan = Aggregate(WindowOver(c.S, TimeRange(2)), (), (CALLS[0][0],))
+    plan = GroupAggregates(WindowOver(c.S, TimeRange(2)), (), (CALLS[0][0],))
     evaluation, kept = c.added({"q": plan}, DictStore()), {}
     for at, size in ((1, 60), (10, 1), (20, 60), (30, 1), (40, 60)):
         rows = c.frame(c.S, [(at, "k", value, value, False) for value in range(size)])

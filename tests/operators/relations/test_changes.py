@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from upstream.operators.relations import changes
 from upstream.operators.relations.plan.nodes import (
-    Aggregate,
     Changes,
+    GroupAggregates,
     Project,
     RowWindow,
     Sample,
@@ -27,7 +27,7 @@ BY = (("k", K),)
 
 @given(source=windows(S), given=arrivals())
 def test_what_came_less_what_left_adds_up_to_the_relation(source, given):
-    plan = Aggregate(source[0], BY, (N,))
+    plan = GroupAggregates(source[0], BY, (N,))
     plans = {"q": plan, "came": Changes(plan, "istream"), "left": Changes(plan, "dstream")}
     found, _ = evaluated(plans, given.steps)
     assert (found["came"][WEIGHT] > 0).all()

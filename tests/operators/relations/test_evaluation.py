@@ -20,21 +20,21 @@ S5, R7 = nodes.WindowOver(c.S, nodes.TimeRange(5)), nodes.WindowOver(c.R, nodes.
 HOPPING = nodes.WindowOver(c.S, nodes.Hop(6, 2, columns=True))
 PAIRS = nodes.Join(S5, R7, "inner", ((c.K, c.J),))
 PLANS = {
-    "latest": nodes.Aggregate(nodes.WindowOver(c.S, nodes.Latest()), (("v", c.V),), (c.N,)),
+    "latest": nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.Latest()), (("v", c.V),), (c.N,)),
     "pairs": nodes.Where(PAIRS, c.call("lt", c.V, c.W)),
     "left": nodes.Join(S5, R7, "left", ((c.K, c.J),)),
     "newest": nodes.Top(PAIRS, (nodes.Order(c.W, descending=True),), 2, (c.K,)),
-    "counts": nodes.Aggregate(PAIRS, (("k", c.K),), (c.N, nodes.Aggregation("m", "max", (c.W,), c.LONG))),
-    "all": nodes.Aggregate(S5, (), (c.N,)),
+    "counts": nodes.GroupAggregates(PAIRS, (("k", c.K),), (c.N, nodes.Aggregation("m", "max", (c.W,), c.LONG))),
+    "all": nodes.GroupAggregates(S5, (), (c.N,)),
     "missing": nodes.SetOperation(nodes.Project(S5, (("k", c.K),)), nodes.Project(R7, (("j", c.J),)), "except", False),
     "distinct": nodes.Distinct(nodes.Project(nodes.WindowOver(c.S, nodes.RowWindow(4)), (("k", c.K),))),
-    "hopping": nodes.Aggregate(
+    "hopping": nodes.GroupAggregates(
         HOPPING, (("e", c.column("window_end", HOPPING.schema.field("window_end").type)),), (c.N,)
     ),
-    "slices": nodes.Aggregate(nodes.WindowOver(c.S, nodes.TimeRange(6, 2)), (("k", c.K),), (c.N,)),
-    "came": nodes.Changes(nodes.Aggregate(S5, (("k", c.K),), (c.N,)), "istream"),
+    "slices": nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.TimeRange(6, 2)), (("k", c.K),), (c.N,)),
+    "came": nodes.Changes(nodes.GroupAggregates(S5, (("k", c.K),), (c.N,)), "istream"),
 }
-SUM = nodes.Aggregate(S5, (), (nodes.Aggregation("x", "sum", (c.V,), c.LONG),))
+SUM = nodes.GroupAggregates(S5, (), (nodes.Aggregation("x", "sum", (c.V,), c.LONG),))
 
 
 @given(given=c.arrivals())
@@ -95,7 +95,7 @@ def test_a_query_that_is_added_over_what_runs_starts_from_what_is_there(given, a
 def test_a_query_over_a_window_that_has_to_fill_says_when_it_is_whole():
     evaluation = c.added({"first": nodes.WindowOver(c.S, nodes.TimeRange(3))}, DictStore())
     evaluation.step(c.rows_of_s(1), 10)
-    evaluation.add("range", nodes.Aggregate(nodes.WindowOver(c.S, nodes.TimeRange(5)), (), (c.N,)))
+    evaluation.add("range", nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.TimeRange(5)), (), (c.N,)))
     evaluation.add("latest", nodes.WindowOver(c.S, nodes.Latest()))
     evaluation.add("never", nodes.WindowOver(c.S, nodes.UnboundedWindow()))
     outcome = evaluation.step(c.rows_of_s(11), 12)
@@ -116,7 +116,7 @@ def test_a_query_that_begins_with_what_nobody_has_kept_is_never_sure_to_be_whole
     evaluation.step(c.rows_of_s(1), 10)
     evaluation.add("same", positive)
     evaluation.add("over it", nodes.Distinct(positive))
-    evaluation.add("window", nodes.Aggregate(nodes.WindowOver(c.S, nodes.TimeRange(5)), (), (c.N,)))
+    evaluation.add("window", nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.TimeRange(5)), (), (c.N,)))
     outcome = evaluation.step(c.rows_of_s(), 12)
     assert outcome.changes["same"].height == outcome.changes["over it"].height == 0
     assert evaluation.whole_from("first") == BEGINNING
@@ -261,7 +261,7 @@ def test_a_query_that_cannot_be_added_takes_no_state_with_it():
     evaluation.step(c.rows_of_s(1, 2), 3)
     evaluation.save()
     evaluation = Evaluation(store, c.compiled)
-    wrong = nodes.Aggregate(S5, (), (nodes.Aggregation("x", "no_such_aggregate", (c.V,), c.LONG),))
+    wrong = nodes.GroupAggregates(S5, (), (nodes.Aggregation("x", "no_such_aggregate", (c.V,), c.LONG),))
     with pytest.raises(SchemaError):
         evaluation.add("wrong", wrong)
     evaluation.add("q", PLANS["all"])

@@ -30,8 +30,8 @@ VALUES_S, VALUES_R = nodes.Project(NEWEST_S, (("v", c.V),)), nodes.Project(NEWES
 POSITIVE = nodes.Where(NEWEST_S, c.call("gt", c.V, c.constant(0)))
 PLANS = {
     "rows": (NEWEST_S, f"FROM {SQL_S}"),
-    "groups": (nodes.Aggregate(NEWEST_S, (("v", c.V),), (c.N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
-    "all": (nodes.Aggregate(NEWEST_S, (), (c.N,)), f"SELECT count(*) FROM {SQL_S}"),
+    "groups": (nodes.GroupAggregates(NEWEST_S, (("v", c.V),), (c.N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
+    "all": (nodes.GroupAggregates(NEWEST_S, (), (c.N,)), f"SELECT count(*) FROM {SQL_S}"),
     "pairs": (nodes.Join(NEWEST_S, NEWEST_R, "inner", ((c.V, c.W),)), f"FROM {SQL_S} JOIN {SQL_R} ON v = w"),
     "full": (nodes.Join(NEWEST_S, NEWEST_R, "full", ((c.K, c.J),)), f"FROM {SQL_S} FULL JOIN {SQL_R} ON k = j"),
     "values": (nodes.Distinct(VALUES_S), f"SELECT DISTINCT v FROM {SQL_S}"),

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.plan.identity import identity
-from upstream.operators.relations.plan.nodes import Aggregate, TimeRange, WindowOver
+from upstream.operators.relations.plan.nodes import GroupAggregates, TimeRange, WindowOver
 from upstream.operators.relations.slice_plan import Families, sliced
 
 from .checking import N, S, V, compiled
 
 
 def plan(*aggregates, window=None):
-    return Aggregate(WindowOver(S, window or TimeRange(8, 4)), (), aggregates)
+    return GroupAggregates(WindowOver(S, window or TimeRange(8, 4)), (), aggregates)
 
 
 def of(node, families=None):

@@ -60,7 +60,7 @@ def of(window, by, calls, form=0, stream=c.S):
             )
             for each in calls
         )
-    return nodes.Aggregate(source, by, calls)
+    return nodes.GroupAggregates(source, by, calls)
 
 
 def _renamed(expression, by):
@@ -289,7 +289,7 @@ def test_a_value_or_condition_that_cannot_be_computed_ends_the_queries_that_want
             BYS[1],
             (nodes.Aggregation("m", "min", (c.V,), c.LONG, where=c.call("gt", ten, c.constant(0))),),
         ),
-        "over": nodes.Aggregate(over, (), CALLS[:1]),
+        "over": nodes.GroupAggregates(over, (), CALLS[:1]),
         "count": of(nodes.TimeRange(8, 4), BYS[1], CALLS[:2]),
     }
     evaluation = Evaluation(DictStore(), failing)
@@ -307,7 +307,7 @@ def test_a_value_or_condition_that_cannot_be_computed_ends_the_queries_that_want
 @given(given=c.arrivals())
 def test_changes_of_a_relation_are_sliced_like_any_stream(given):
     first = nodes.Changes(
-        nodes.Aggregate(
+        nodes.GroupAggregates(
             nodes.WindowOver(c.S, nodes.TimeRange(5)), (("k", c.K),), (nodes.Aggregation("v", "count", (), c.LONG),)
         ),
         "istream",
@@ -336,14 +336,14 @@ ADDED, MODULO = call("add", V, constant(1), kind=LONG), call("mod", V, constant(
 
 
 def over(window, *aggregates, by=BY):
-    return nodes.Aggregate(nodes.WindowOver(S, window), by, aggregates or (N,))
+    return nodes.GroupAggregates(nodes.WindowOver(S, window), by, aggregates or (N,))
 
 
 def test_conditions_and_projections_are_in_terms_of_the_stream():
     source = nodes.Project(nodes.Where(nodes.WindowOver(S, nodes.TimeRange(4, 2)), LARGE), (("k", ADDED), ("z", K)))
     source = nodes.Where(source, call("lt", column("k"), constant(9)))
     by = (("a", column("z", TEXT)), ("b", column("z", TEXT)))
-    shape = shape_of(nodes.Aggregate(source, by, (replace(SUM, arguments=(column("k"),)),)))
+    shape = shape_of(nodes.GroupAggregates(source, by, (replace(SUM, arguments=(column("k"),)),)))
     assert shape.conditions == (LARGE, call("lt", ADDED, constant(9)))
     assert shape.by == (K,)
     assert shape.names == (("a", 0), ("b", 0))
@@ -391,7 +391,7 @@ def test_equal_rows_and_groups_are_one_family():
     assert key(over(nodes.TimeRange(4, 4), by=other)) == key(over(nodes.TimeRange(4, 4), by=other[::-1]))
     assert key(over(nodes.TimeRange(4, 4))) != key(over(nodes.Hop(4, 4)))
     assert key(over(nodes.TimeRange(4, 4))) != key(over(nodes.TimeRange(4, 4), by=()))
-    assert key(nodes.Aggregate(nodes.Where(nodes.WindowOver(S, nodes.TimeRange(4, 4)), LARGE), BY, (N,))) != key(
+    assert key(nodes.GroupAggregates(nodes.Where(nodes.WindowOver(S, nodes.TimeRange(4, 4)), LARGE), BY, (N,))) != key(
         over(nodes.TimeRange(4, 4))
     )
 

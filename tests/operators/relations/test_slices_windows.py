@@ -1,4 +1,4 @@
-from upstream.operators.relations.plan.nodes import Aggregate, Aggregation, TimeRange, WindowOver
+from upstream.operators.relations.plan.nodes import Aggregation, GroupAggregates, TimeRange, WindowOver
 from upstream.operators.state.store import DictStore
 
 from .checking import LONG, K, S, V, added, frame
@@ -11,7 +11,7 @@ def stepped(evaluation, rows, bound):
 
 
 def test_groups_that_stay_as_they_are_do_not_come_out():
-    evaluation = added({"q": Aggregate(WindowOver(S, TimeRange(8, 4)), (("k", K),), (MOST,))}, DictStore())
+    evaluation = added({"q": GroupAggregates(WindowOver(S, TimeRange(8, 4)), (("k", K),), (MOST,))}, DictStore())
     rows = [(1, "a", 5, 0, False), (1, "b", 5, 1, False), (6, "a", 2, 2, False), (7, "b", None, 3, False)]
     assert stepped(evaluation, rows, 5)["q"].rows() == [("a", 5, 4, 1), ("b", 5, 4, 1)]
     assert stepped(evaluation, [], 9)["q"].height == 0

@@ -18,7 +18,7 @@ from . import checking as c
 
 M = nodes.Aggregation("m", "max", (c.V,), c.LONG)
 SLIDING, HOPPING = nodes.WindowOver(c.S, nodes.TimeRange(6, 2)), nodes.WindowOver(c.S, nodes.Hop(6, 2, columns=True))
-COUNTS = nodes.Aggregate(SLIDING, (("k", c.K),), (c.N, M))
+COUNTS = nodes.GroupAggregates(SLIDING, (("k", c.K),), (c.N, M))
 PAIRS = nodes.Join(SLIDING, nodes.WindowOver(c.R, nodes.TimeRange(7)), "left", ((c.K, c.J),))
 CAME = nodes.Changes(COUNTS, "istream")
 RELATIONS = {
@@ -27,9 +27,9 @@ RELATIONS = {
     "tumbling": nodes.WindowOver(c.S, nodes.Hop(3, 3, columns=True)),
     "now": nodes.WindowOver(c.S, nodes.Now()),
     "rows": nodes.WindowOver(c.S, nodes.RowWindow(2, ("k",))),
-    "all rows": nodes.Aggregate(nodes.WindowOver(c.S, nodes.UnboundedWindow()), (), (c.N,)),
+    "all rows": nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.UnboundedWindow()), (), (c.N,)),
     "counts": COUNTS,
-    "windows": nodes.Aggregate(
+    "windows": nodes.GroupAggregates(
         HOPPING, (("e", c.column("window_end", HOPPING.schema.field("window_end").type)),), (c.N,)
     ),
     "pairs": PAIRS,
@@ -41,7 +41,7 @@ RELATIONS = {
         "except",
         True,
     ),
-    "of changes": nodes.Aggregate(
+    "of changes": nodes.GroupAggregates(
         nodes.WindowOver(CAME, nodes.TimeRange(4)), (("k", c.K),), (nodes.Aggregation("c", "count", (), c.LONG),)
     ),
 }
@@ -122,7 +122,7 @@ TOO_MUCH = [(1, "a", 2**63 - 1, 0, False), (2, "a", 1, 1, False)]
 
 @pytest.mark.parametrize("collapse", [False, True])
 def test_what_fails_only_between_two_change_points_fails_a_query_as_long_as_somebody_needs_them(collapse):
-    total = nodes.Aggregate(SLIDING, (), (nodes.Aggregation("x", "sum", (c.V,), c.LONG),))
+    total = nodes.GroupAggregates(SLIDING, (), (nodes.Aggregation("x", "sum", (c.V,), c.LONG),))
     evaluation = Evaluation(DictStore(), c.compiled)
     evaluation.add("table", total, collapse=collapse)
     evaluation.add("stream", nodes.Changes(total, "istream"))
@@ -149,8 +149,8 @@ AGGREGATES = (
     nodes.Aggregation("l", "collect_set", (c.V,), pa.list_(c.LONG)),
 )
 KEPT = {
-    "groups": nodes.Aggregate(EVER, (("k", c.K),), AGGREGATES),
-    "the whole": nodes.Aggregate(POSITIVE, (), AGGREGATES),
+    "groups": nodes.GroupAggregates(EVER, (("k", c.K),), AGGREGATES),
+    "the whole": nodes.GroupAggregates(POSITIVE, (), AGGREGATES),
     "distinct": nodes.Distinct(KEYS),
     "copies": nodes.Copies(nodes.Project(EVER, (("v", c.V),)), "copy"),
     "except": nodes.SetOperation(KEYS, OTHER_KEYS, "except", True),
@@ -176,7 +176,7 @@ def over(plan, what):
         case "projected":
             return nodes.Project(plan, ((f"{name} of it", first),))
         case "counted":
-            return nodes.Aggregate(plan, ((name, first),), (nodes.Aggregation("c", "count", (), c.LONG),))
+            return nodes.GroupAggregates(plan, ((name, first),), (nodes.Aggregation("c", "count", (), c.LONG),))
         case "joined":
             on = c.column("x", first.type), {c.TEXT: c.J, c.LONG: c.W}[first.type]
             return nodes.Join(

@@ -44,9 +44,13 @@ def test_windows(window, expected):
 @pytest.mark.parametrize(
     ("sql", "kind", "expected"),
     [
-        ("SELECT sym, COUNT(*), SUM(px) FROM trade GROUP BY sym", nodes.Aggregate, "2 partial aggregates per (sym)"),
-        ("SELECT MAX(px) FROM trade", nodes.Aggregate, "1 partial aggregate per the whole"),
-        ("SELECT MAX(px) FROM trade [NOW]", nodes.Aggregate, f"1 partial aggregate per the whole; {VALUES}"),
+        (
+            "SELECT sym, COUNT(*), SUM(px) FROM trade GROUP BY sym",
+            nodes.GroupAggregates,
+            "2 partial aggregates per (sym)",
+        ),
+        ("SELECT MAX(px) FROM trade", nodes.GroupAggregates, "1 partial aggregate per the whole"),
+        ("SELECT MAX(px) FROM trade [NOW]", nodes.GroupAggregates, f"1 partial aggregate per the whole; {VALUES}"),
         ("SELECT DISTINCT sym FROM trade", nodes.Distinct, "a weight per distinct (sym)"),
         (
             "SELECT n FROM trade INTERSECT SELECT 1 FROM quote",
