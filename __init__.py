@@ -23,29 +23,18 @@ if TYPE_CHECKING:
     from .api.queries import Queries, queries
     from .api.stream import UpdateStream, read
     from .conf.session import check_session, session
-    from .core.rows.system_column import SYSTEM, with_system_ddl
+    from .core.rows.system_column import with_system_ddl
     from .core.watermark.choice import Watermark
     from .datasource.latest_stream import latest
     from .operators import aggregates
     from .operators.aggregates import (
-        aggregate,
-        any_value,
-        approx_count_distinct,
         avg,
-        collect,
         count,
         first,
-        heavy_hitters,
         last,
         max,  # noqa: A004 PySpark's names
-        median,
         min,  # noqa: A004 PySpark's names
-        quantile,
-        stddev_pop,
-        stddev_samp,
         sum,  # noqa: A004 PySpark's names
-        var_pop,
-        var_samp,
     )
     from .operators.joins.band import interval
     from .operators.queue.shard import most_stale
@@ -72,28 +61,16 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "testing",
     "write_batch",
     "write_latest",
-    # Aggregate functions; `aggregates` has them too.
-    "aggregate",
+    # Aggregate functions; `aggregates` has all of them.
     "aggregates",
-    "any_value",
-    "approx_count_distinct",
     "avg",
-    "collect",
     "count",
     "first",
-    "heavy_hitters",
     "last",
     "max",
-    "median",
     "min",
-    "quantile",
-    "stddev_pop",
-    "stddev_samp",
     "sum",
-    "var_pop",
-    "var_samp",
     # What is needed now and then.
-    "SYSTEM",
     "CommitSummary",
     "Erasure",
     "batch_metrics",
@@ -115,7 +92,6 @@ _HOMES = {
     "session": ".conf.session",
     "write_batch": ".sink.write_batch",
     "write_latest": ".sink.write_latest",
-    "SYSTEM": ".core.rows.system_column",
     "CommitSummary": ".sink.figures.summary",
     "Erasure": ".sink.admin.erase",
     "batch_metrics": ".sink.write_latest",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 from ..operators.aggregates.parts import Aggregate
 from ..operators.group_by import OpenGroups, OpenGroupWindows, group_windows, open_groups
 from ..operators.grouped.plan import Newest
-from ..operators.window_steps import OpenWindows, WindowMethod, open_sessions, open_windows
+from ..operators.window_steps import KeyWindows, WindowMethod, open_sessions, open_windows
 from ..operators.windows.emission import Output
 from ..operators.windows.parse import RowOrder, RowsOf
 from ..operators.windows.shards.plan import ResultsFlush, Tombstones
@@ -37,7 +37,7 @@ class WindowedStream(Generic[StreamT]):
     """
 
     stream: StreamT
-    windows: OpenWindows | OpenGroupWindows
+    windows: KeyWindows | OpenGroupWindows
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate each key's windows.
@@ -45,7 +45,7 @@ class WindowedStream(Generic[StreamT]):
         Parameters
         ----------
         aggregates
-            The results' names, and what they are: ``n=count(), total=sum_("value")``.
+            The results' names, and what they are: ``n=us.count(), total=us.sum("value")``.
 
         Returns
         -------

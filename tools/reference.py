@@ -11,6 +11,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import upstream
@@ -23,9 +24,11 @@ GROUPS = {
     "Continuous queries": ["queries", "Queries"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
-    "Aggregate functions": [name for name in upstream.aggregates.__all__ if name in upstream.__all__],
+    "Aggregate functions": [
+        name if name in upstream.__all__ else f"aggregates.{name}" for name in upstream.aggregates.__all__
+    ],
     "A query's own figures": ["batch_metrics", "most_stale", "CommitSummary", "Erasure"],
-    "Sessions and schemas of your own": ["check_session", "with_system_ddl", "SYSTEM"],
+    "Sessions and schemas of your own": ["check_session", "with_system_ddl"],
 }
 """Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
 
@@ -102,7 +105,11 @@ class Entry:
         """As it is called: methods on what they are methods of."""
         head, _, method = self.name.rpartition(".")
         static = isinstance(inspect.getattr_static(getattr(upstream, head, None), method, None), classmethod)
-        return f"us.{self.name}" if not head or static or head == "errors" else f"{_CALLED.get(head, head)}.{method}"
+        return (
+            f"us.{self.name}"
+            if not head or static or head in ("errors", "aggregates")
+            else f"{_CALLED.get(head, head)}.{method}"
+        )
 
 
 WITHOUT_EXAMPLE = ("Queries.", "Watermark.", "testing.")
@@ -134,10 +141,8 @@ def entries() -> dict[str, list[Entry]]:
 
 
 def _of(name: str) -> Iterator[Entry]:
-    value = _NOT_AT_THE_TOP.get(name) or getattr(upstream, name)
+    value = _NOT_AT_THE_TOP.get(name) or attrgetter(name)(upstream)
     others = {other for other in upstream.__all__ if getattr(upstream, other) is value} - {name}
-    if name.endswith("_") and others:  # sum_ stands under sum
-        return
     yield Entry(name, value, tuple(sorted(others)))
     if not isinstance(value, type):
         return

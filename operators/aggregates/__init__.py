@@ -1,7 +1,7 @@
 """Aggregates as a columnar algebra: lift rows, combine states, retract them where possible, lower them to results.
 
-Users' names are also at the top of the package: ``us.count()``. ``sum``, ``min`` and ``max`` have the names of built-in
-functions, as in PySpark; ``sum_``, ``min_`` and ``max_`` here are the same, for programs that import the names.
+The most common are also at the top of the package: ``us.count()``. ``sum``, ``min`` and ``max`` have the names of
+built-in functions, as in PySpark.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ if TYPE_CHECKING:
         count,
         first,
         last,
-        max_,
-        min_,
         stddev_pop,
         stddev_samp,
-        sum_,
         var_pop,
         var_samp,
     )
@@ -43,15 +40,12 @@ _HOMES = {
     "heavy_hitters": ".approximate",
     "last": ".functions",
     "max": ".functions",
-    "max_": ".functions",
     "median": ".approximate",
     "min": ".functions",
-    "min_": ".functions",
     "quantile": ".approximate",
     "stddev_pop": ".functions",
     "stddev_samp": ".functions",
     "sum": ".functions",
-    "sum_": ".functions",
     "var_pop": ".functions",
     "var_samp": ".functions",
 }
@@ -70,15 +64,12 @@ __all__ = [
     "heavy_hitters",
     "last",
     "max",
-    "max_",
     "median",
     "min",
-    "min_",
     "quantile",
     "stddev_pop",
     "stddev_samp",
     "sum",
-    "sum_",
     "var_pop",
     "var_samp",
 ]

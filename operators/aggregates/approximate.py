@@ -162,7 +162,7 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(different=us.approx_count_distinct("speed"))
+    >>> results = stream.window("1 minute").agg(different=us.aggregates.approx_count_distinct("speed"))
     """
     text = f"approx_count_distinct({column})"
     lg_k = _power(1.04**2 / error**2 if error > 0 else math.inf, text, error, 7, 21, "0.001 to 0.09")
@@ -197,7 +197,7 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(busiest=us.heavy_hitters("timestamp", limit=3))
+    >>> results = stream.window("1 minute").agg(busiest=us.aggregates.heavy_hitters("timestamp", limit=3))
     """
     text = f"heavy_hitters({column})"
     lg_size = _power(3.5 / error if error > 0 else math.inf, text, error, 3, 26, "1e-7 to 0.4")
@@ -234,7 +234,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(p99=us.quantile("speed", 0.99))
+    >>> results = stream.window("1 minute").agg(p99=us.aggregates.quantile("speed", 0.99))
     """
     text = f"quantile({column}, {probability:g})"
     if not 0 <= probability <= 1:
@@ -271,7 +271,7 @@ def median(column: str, *, error: float = 0.01) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(middle=us.median("speed"))
+    >>> results = stream.window("1 minute").agg(middle=us.aggregates.median("speed"))
     """
     return quantile(column, 0.5, error=error)
 

@@ -73,7 +73,7 @@ def aggregate(
     ...     product = np.ones(groups.size)
     ...     np.multiply.at(product, groups.codes, values)
     ...     return {"product": pa.array(product)}
-    >>> product = us.aggregate(
+    >>> product = us.aggregates.aggregate(
     ...     "product",
     ...     "speed",
     ...     state={"product": pa.float64()},

@@ -215,7 +215,7 @@ def var_pop(column: str) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(variance=us.var_pop("speed"))
+    >>> results = stream.window("1 minute").agg(variance=us.aggregates.var_pop("speed"))
     """
     return _spread(f"var_pop({column})", column, sample=False, root=False)
 
@@ -236,7 +236,7 @@ def var_samp(column: str) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(variance=us.var_samp("speed"))
+    >>> results = stream.window("1 minute").agg(variance=us.aggregates.var_samp("speed"))
     """
     return _spread(f"var_samp({column})", column, sample=True, root=False)
 
@@ -255,7 +255,7 @@ def stddev_pop(column: str) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(deviation=us.stddev_pop("speed"))
+    >>> results = stream.window("1 minute").agg(deviation=us.aggregates.stddev_pop("speed"))
     """
     return _spread(f"stddev_pop({column})", column, sample=False, root=True)
 
@@ -274,7 +274,7 @@ def stddev_samp(column: str) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(deviation=us.stddev_samp("speed"))
+    >>> results = stream.window("1 minute").agg(deviation=us.aggregates.stddev_samp("speed"))
     """
     return _spread(f"stddev_samp({column})", column, sample=True, root=True)
 
@@ -337,7 +337,7 @@ def any_value(column: str) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(some=us.any_value("speed"))
+    >>> results = stream.window("1 minute").agg(some=us.aggregates.any_value("speed"))
     """
     return _extreme(f"any_value({column})", column, greatest=True)
 
@@ -403,7 +403,7 @@ def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(speeds=us.collect("speed", by="timestamp", limit=100))
+    >>> results = stream.window("1 minute").agg(speeds=us.aggregates.collect("speed", by="timestamp", limit=100))
     """
     order = names_of(by)
     text = f"collect({column}; by {', '.join(order)}; limit {limit})"

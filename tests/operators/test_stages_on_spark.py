@@ -26,8 +26,8 @@ def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream
     first = stream.where("v >= 0").window(
         "1 second", output="all", shards=2, time_format="epoch_ms", late_location=None
     )
-    second = first.agg(total=agg.sum_("v")).where("total IS NOT NULL AND total >= 0")
-    return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"), **more)
+    second = first.agg(total=agg.sum("v")).where("total IS NOT NULL AND total >= 0")
+    return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum("total"), **more)
 
 
 def written(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
@@ -64,8 +64,8 @@ def test_operators_that_were_apart_stay_apart(spark, tmp_path):
 
     def parted(condition: str) -> upstream.UpdateStream:
         inner = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
-        inner = inner.agg(total=agg.sum_("v")).where(condition)
-        return inner.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"))
+        inner = inner.agg(total=agg.sum("v")).where(condition)
+        return inner.window("4 seconds", output="all", shards=2).agg(total=agg.sum("total"))
 
     written(parted("total + 0 >= 0"), tmp_path)
     assert recorded(tmp_path / "checkpoint") == [1, 1]
@@ -84,7 +84,7 @@ def test_another_job_is_refused_before_spark_starts(spark, tmp_path):
     kept = (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes()
     alone = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
     with pytest.raises(CheckpointError, match="upstream-windows/1"):
-        written(alone.agg(total=agg.sum_("v")), tmp_path)
+        written(alone.agg(total=agg.sum("v")), tmp_path)
     with pytest.raises(CheckpointError, match="upstream-reorder/0"):
         written(counted(read(spark, feed).distinct("k", "v")), tmp_path)
     assert (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes() == kept
@@ -96,11 +96,11 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
 
     def eager(**aggregates: Any) -> upstream.UpdateStream:
         windows = read(spark, feed).window("1 second", output="eager", shards=2, time_format="epoch_ms")
-        return windows.agg(total=agg.sum_("v"), **aggregates)
+        return windows.agg(total=agg.sum("v"), **aggregates)
 
     written(eager(), tmp_path)
     with pytest.raises(CheckpointError, match="other aggregates"):
-        eager(least=agg.min_("v")).bound(tmp_path / "checkpoint")
+        eager(least=agg.min("v")).bound(tmp_path / "checkpoint")
 
 
 def test_an_aggregate_more_goes_on(spark, tmp_path):
@@ -108,7 +108,7 @@ def test_an_aggregate_more_goes_on(spark, tmp_path):
     add(feed, "0", first)
     written(counted(read(spark, feed)), tmp_path)
     add(feed, "1", second)
-    more = {"windows": agg.count(), "least": agg.min_("total")}
+    more = {"windows": agg.count(), "least": agg.min("total")}
     found = written(counted(read(spark, feed), **more), tmp_path, mergeSchema=True)
     assert answers(found) == sums([*first, *second], 49_000, 4_000)
     # Windows 0 to 6 were closed before and are not given again. Of the seventh, which had begun, rows had been counted,
@@ -135,8 +135,8 @@ def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp
         return pa.table({"tripled": pc.multiply(batch.column("total"), factor.value)})
 
     first = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
-    mapped = first.agg(total=agg.sum_("v")).map(tripled, "tripled BIGINT")
-    stream = mapped.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("tripled"))
+    mapped = first.agg(total=agg.sum("v")).map(tripled, "tripled BIGINT")
+    stream = mapped.window("4 seconds", output="all", shards=2).agg(total=agg.sum("tripled"))
     assert "in one stage with the window before it" in stream.explain()
     expected = {(key, window, 3 * total) for key, window, total in sums(given, 29_000, 4_000)}
     assert answers(written(stream, tmp_path)) == expected
@@ -145,8 +145,8 @@ def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp
 
 def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstream.UpdateStream:
     first = stream.where("v >= 0").window("1 second", output="all", shards=2, time_format="epoch_ms", **place)
-    second = first.agg(total=agg.sum_("v")).where("total > 0").select((F.col("total") * 1).alias("total"))
-    return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum_("total"))
+    second = first.agg(total=agg.sum("v")).where("total > 0").select((F.col("total") * 1).alias("total"))
+    return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum("total"))
 
 
 def test_the_default_checkpoint_is_bound_too(spark, tmp_path):
