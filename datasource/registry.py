@@ -47,7 +47,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
     from .selection import SelectingConnector, copied_column
 
     if raw is None and common.schema is not None:
-        from .ddl import arrow_schema
+        from ..expressions.bind import arrow_schema
 
         raw = arrow_schema(common.schema)
     # Inside, key and time are the feed's columns: those that the selection takes as they are.

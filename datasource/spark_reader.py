@@ -194,7 +194,7 @@ def check_source(given: Mapping[str, str]) -> None:
     """Check the feed as a query would, with its errors, and record the inferred schema in the checkpoint."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from .ddl import arrow_schema
+    from ..expressions.bind import arrow_schema
 
     schema = source_schema(given)
     if isinstance(schema, str):

@@ -46,7 +46,7 @@ class CommitChanges:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitChanges:
-        return cls(**known_fields(cls, value))
+        return cls(**value)
 
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> CommitChanges | None:
@@ -59,11 +59,6 @@ def kept_count(properties: Mapping[str, str]) -> int | None:
     """Return how many of the newest rows of each key a table keeps; None if it keeps all."""
     keep = properties.get(KEEP_PROPERTY, "latest")
     return None if keep == "all" else int(keep.removeprefix("latest") or 1)
-
-
-def known_fields(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a JSON object's values for the fields of a dataclass, without names of later versions."""
-    return {field.name: value[field.name] for field in dataclasses.fields(kind) if field.name in value}
 
 
 def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any] | None:

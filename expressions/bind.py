@@ -8,13 +8,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
+from sqlglot.errors import SqlglotError
 
 from ..conf.errors import OptionError, SchemaError, UpstreamError
 from .arrow import ArrowFunction, arrow_function
 from .evaluate import BoundColumn
 from .kinds import UTC
+from .literals import type_of
 from .nodes import Call, Constant, Expression, Field
 from .places import Text
 from .reader import tree_of
@@ -67,6 +70,21 @@ class OptionText(Text):
     def unknown(self, at: Any, problem: str, *, expected: str = "", hint: str = "") -> SchemaError:
         del at
         return SchemaError(f"{self._what}={self.sql!r}: {problem}", expected=expected, hint=hint)
+
+
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Parse a schema in Spark's DDL, without Spark; raise OptionError for other text."""
+    try:
+        table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
+    except SqlglotError as error:
+        raise OptionError(
+            f"schema={ddl!r} is no schema: {error}", expected="a DDL such as 'a INT, b STRING'"
+        ) from error
+    columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
+    if not columns or not all(isinstance(column, exp.ColumnDef) and column.kind for column in columns):
+        raise OptionError(f"schema={ddl!r} is no schema", expected="a DDL such as 'a INT, b STRING'")
+    text = OptionText(ddl, "schema")
+    return pa.schema([pa.field(column.name, type_of(column.args["kind"], text)) for column in columns])
 
 
 def bind_columns(text: Text, schema: pa.Schema, time_zone: str = UTC) -> list[BoundColumn]:

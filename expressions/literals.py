@@ -23,9 +23,11 @@ _TYPES: dict[Any, pa.DataType] = {
     exp.DType.FLOAT: pa.float32(),
     exp.DType.DOUBLE: pa.float64(),
     exp.DType.TEXT: pa.string(),
+    exp.DType.VARCHAR: pa.string(),
     exp.DType.BINARY: pa.binary(),
     exp.DType.DATE: pa.date32(),
     exp.DType.TIMESTAMP: pa.timestamp("us", "UTC"),
+    exp.DType.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     exp.DType.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
     exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
 }
@@ -41,11 +43,23 @@ _UNITS_US = {
 
 
 def type_of(node: exp.DataType, text: Text) -> pa.DataType:
-    """Return the type of a name such as ``DECIMAL(10, 2)``."""
-    kind = node.this
+    """Return the type of a name such as ``DECIMAL(10, 2)`` or ``ARRAY<INT>``."""
+    kind, inner = node.this, node.expressions
+    if kind is exp.DType.ARRAY and len(inner) == 1:
+        return pa.list_(type_of(inner[0], text))
+    if kind is exp.DType.MAP and len(inner) == 2:
+        return pa.map_(*(type_of(each, text) for each in inner))
+    if kind is exp.DType.STRUCT:
+        return pa.struct([pa.field(each.name, type_of(each.args["kind"], text)) for each in inner])
     if kind is not exp.DType.DECIMAL:
+        if kind not in _TYPES:
+            raise text.error(
+                node,
+                f"the type {node.sql(dialect='spark')} is not known here",
+                expected="a type of Spark's, such as BIGINT, STRING, DECIMAL(10, 2), TIMESTAMP or STRUCT<a: INT>",
+            )
         return _TYPES[kind]
-    sizes = [int(each.this.name) for each in node.expressions]
+    sizes = [int(each.this.name) for each in inner]
     precision = sizes[0] if sizes else 10
     scale = sizes[1] if len(sizes) > 1 else 0
     if not 1 <= precision <= 38 or scale > precision:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
@@ -17,7 +17,6 @@ from ..core.feedback.checkpoint_layout import has_begun, quarantine_folder, read
 from ..core.feedback.reports import WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
 from ..core.rows.buckets import integers_with_hash
-from ..core.rows.exact_integers import HIGHEST
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.explain import fusable
@@ -65,7 +64,7 @@ from .runtime.ticks import FlushSource, TickSource, with_ticks
 from .shards import ShardedOperator, sharded
 from .tables.build import build_table_join
 from .tables.lookup import TableJoinPlan
-from .windows.shards.pack import final_somewhere
+from .windows.shards.pack import final_in
 from .windows.shards.plan import WindowPlan
 from .windows.shards.results import check_aggregates, check_settings
 
@@ -248,22 +247,13 @@ def in_stages(
     # Without operators, a single stream does not read the checkpoint: this process may have no access to it.
     if checkpoint is None or not (folders or isinstance(plan, ManyStreams)):
         return frozenset[StatefulNode](), None
-    place = os.fspath(checkpoint)
-    if not folders:
-        record = read_plan_record(place) if has_begun(place) else None
-        if record is not None:
-            check_same(from_json(record), ())
-        return frozenset[StatefulNode](), None
-    fused, record = fusable(plan), None
+    place, fused = os.fspath(checkpoint), fusable(plan)
     if has_begun(place):
-        record = read_plan_record(place)
-        # A release that recorded nothing gave each operator a stage.
-        fused = frozenset() if record is None else fused_as(plan, from_json(record), fused)
-    now = fingerprint(plan, folders, fused, checkpoint_location(place))
-    if record is None:
-        return fused, to_json(now)
-    check_same(from_json(record), now)
-    return fused, None
+        was = from_json(read_plan_record(place) or ())  # streams without operators record nothing
+        fused = fused_as(plan, was, fused)
+        check_same(was, fingerprint(plan, folders, fused, checkpoint_location(place)))
+        return fused, None
+    return fused, to_json(fingerprint(plan, folders, fused, checkpoint_location(place))) if folders else None
 
 
 class _PlanFolders(NamedTuple):
@@ -311,7 +301,6 @@ def _in_shards(node: StatefulNode, before: Sequence[PhysicalStep], binding: _Pla
     inputs = list(before)
     extra: dict[str, Column] = {}
     fused = node in binding.fused
-    final = lambda: HIGHEST if fused else final_somewhere(read_reports(folder, WindowReport))  # noqa: E731
     match node:
         case Intake():
             assert binding.checkpoint is not None
@@ -329,7 +318,7 @@ def _in_shards(node: StatefulNode, before: Sequence[PhysicalStep], binding: _Pla
                 check_aggregates(report.aggregates, report.state, plan)
         case _:
             pass
-    form = sharded(node, final, whole_rows=late is not None)
+    form = sharded(node, partial(final_in, None if fused else folder), whole_rows=late is not None)
     processor = OperatorProcessor(form.shard, form.plan, folder, late, malformed)
     if fused:
         return PhysicalStep(_in_stage(form, inputs[0], processor), node.schema)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
 import pyarrow.types as patypes
 
 from ..conf.errors import OptionError, SchemaError
@@ -101,7 +100,3 @@ class Catalog:
 
     def names(self) -> list[str]:
         return sorted([*self.streams, *self.views])
-
-    def schema_of(self, name: str) -> pa.Schema | None:
-        found = self.stream(name)
-        return found.schema if found is not None else None

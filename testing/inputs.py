@@ -21,9 +21,9 @@ from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
 from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.choice import Watermark
-from ..datasource.ddl import arrow_schema
 from ..datasource.latest_stream import latest_options
 from ..datasource.options import SourceOptions
+from ..expressions.bind import arrow_schema
 from ..operators.ingest.dataframe import Idle, check_types, on_demand_watermark
 from ..operators.ingest.pack import frames_of
 from ..operators.ingest.plan import ARRIVAL, DELETED, FEED, IntakePlan

@@ -22,7 +22,7 @@ from ..core.rows.sort_keys import in_order, ordered
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in, is_finite
 from ..core.watermark.choice import Watermark
-from ..datasource.ddl import arrow_schema
+from ..expressions.bind import arrow_schema
 from ..operators.ingest.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.tables.reading import in_spark_types

@@ -39,7 +39,6 @@ def as_int64(values: Whole) -> Int64s:
         raise SchemaError(
             f"windows over values of type {array.dtype}",
             expected="whole numbers: microseconds, row numbers, any int64 that grows with the stream",
-            hint="turn a column into them with operators.windows.columns.windowing_values",
         )
     if array.dtype == np.uint64 and int(array.max()) > HIGHEST:
         raise _too_far(int(array.max()))

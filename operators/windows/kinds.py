@@ -56,10 +56,6 @@ class Windows(abc.ABC):
         arrived.
         """
 
-    def first_live(self, bound: Whole) -> Int64s:
-        """Return the least window-id that may still get rows once every row with x < bound has arrived."""
-        return affine(self.last_complete(bound), 1, 1)
-
     def start_and_end(self, w: Whole) -> tuple[Int64s, Int64s]:
         """Return the `window_start` and `window_end` of results, as the kind defines them."""
         return self.extent(w)

@@ -16,7 +16,7 @@ from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts
 from ...core.feedback.reports import read_queues
-from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
+from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ...delta_format.log import commit_info, commit_infos, entry_place
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import MaintenanceResult
@@ -42,7 +42,7 @@ class QueueFigures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
-        known = known_fields(cls, value)
+        known = dict(value)
         if known["staleness"] is not None:
             known["staleness"] = Staleness(**known["staleness"])
         return cls(**known)
@@ -211,10 +211,9 @@ class CommitSummary:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
-        """Return the summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
-        known = known_fields(cls, value)
-        read = {name: part(known[name]) for name, part in _PARTS.items() if known.get(name) is not None}
-        return cls(**{**known, **read})
+        """Return the summary that :meth:`to_json` described."""
+        parts = {name: part(value[name]) for name, part in _PARTS.items() if value.get(name) is not None}
+        return cls(**{**value, **parts})
 
 
 _PARTS: dict[str, Callable[[Any], Any]] = {
@@ -223,7 +222,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "area": tuple,
     "queue": QueueFigures.from_json,
     "sources": lambda value: SourceCounts(**value),
-    "maintained": MaintenanceResult.from_json,
+    "maintained": lambda value: MaintenanceResult(**value),
 }
 _MAY_BE_ABSENT = frozenset(
     field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ...delta_format.latest_table import LAYOUT_PROPERTY, known_fields
+from ...delta_format.latest_table import LAYOUT_PROPERTY
 
 _RETENTION, _VERSIONS = "upstream.retentionSeconds", "upstream.retentionVersions"
 
@@ -188,7 +188,3 @@ class MaintenanceResult:
     left: bool = False  # True if time ran out and some work is left
     held: str | None = None  # the reason if nothing was removed
     failed: str | None = None  # the error; the step is tried again, and no row is in danger
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> MaintenanceResult:
-        return cls(**known_fields(cls, value))

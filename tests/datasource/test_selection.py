@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.planner import BatchPlanner
 from upstream.datasource.registry import make_connector, parse_source_options
 from upstream.datasource.selection import Selection, copied_column, referenced_columns, with_unseen_fields
 from upstream.datasource.spark_reader import UpstreamStreamReader, source_schema
+from upstream.expressions.bind import arrow_schema
 
 RAW = arrow_schema("data STRUCT<s: STRING, E: BIGINT, e: STRING, b: STRING, d: STRUCT<x: INT>>, id INT, at STRING")
 ROWS = pa.table(

@@ -139,7 +139,7 @@ def test_an_operator_that_moves_to_another_stream_is_refused():
         check_same(was, found(together(rows(), queue(rows()))))
 
 
-def test_streams_that_lose_all_operators_are_refused(tmp_path):
+def test_streams_that_get_or_lose_all_operators_are_refused(tmp_path):
     def bound(plan: Node) -> object:
         record = in_stages(plan, places(plan, tmp_path), tmp_path)[1]
         if record is not None:
@@ -151,8 +151,10 @@ def test_streams_that_lose_all_operators_are_refused(tmp_path):
     none = together(rows(), rows())
     assert bound(none) is None
     assert bound(none) is None
-    (tmp_path / "offsets" / "0").unlink()
     both = together(queue(rows()), rows())
+    with pytest.raises(CheckpointError, match="is new"):
+        bound(both)
+    (tmp_path / "offsets" / "0").unlink()
     assert bound(both) is not None
     assert bound(both) is None
     with pytest.raises(CheckpointError, match="is gone"):

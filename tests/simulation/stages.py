@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
-from upstream.core.feedback.reports import QueueReport, WindowReport, read_reports
+from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.queue.control import Control, ShardPlan
@@ -22,7 +23,7 @@ from upstream.operators.runtime.shard import OperatorProcessor
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore, Store
-from upstream.operators.windows.shards.pack import final_somewhere, window_pack
+from upstream.operators.windows.shards.pack import final_in, window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
 
 from .machine import MACHINE
@@ -159,10 +160,7 @@ def processor_of(plan: Any, folder: str, late: DeadLetterRows | None = None) -> 
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
     folder = windows_folder(str(checkpoint), number)
-
-    def final() -> int | None:
-        return final_somewhere(read_reports(folder, WindowReport))
-
+    final = partial(final_in, folder)
     processor = processor_of(plan, folder, _late(number, checkpoint))
     return Stage(number, plan.shards, lambda slots: [window_pack(plan, slots, final)], processor)
 

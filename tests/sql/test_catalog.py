@@ -1,6 +1,6 @@
 import pyarrow as pa
 import pytest
-from kit.continuous import BUSES, CATALOG, MOMENT, TRADE
+from kit.continuous import CATALOG, MOMENT, TRADE
 
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.operators.relations.plan.nodes import Stream
@@ -13,8 +13,6 @@ def test_names_are_found_without_regard_to_case():
     assert CATALOG.stream("none") is None
     assert CATALOG.view("FAST")[0] == "fast"
     assert CATALOG.view("trade") is None
-    assert CATALOG.schema_of("Buses") == BUSES.schema
-    assert CATALOG.schema_of("none") is None
     assert CATALOG.names() == ["Domains", "Requests", "buses", "fast", "quote", "shift", "trade"]
 
 

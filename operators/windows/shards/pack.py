@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.reports import WindowReport
+from ....core.feedback.reports import WindowReport, read_reports
+from ....core.rows.exact_integers import HIGHEST
 from ....core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
 from ...runtime.pack import check_keys, micros, packed
 from .plan import WindowPlan
@@ -38,6 +39,11 @@ def window_pack(
 def final_somewhere(reports: Sequence[WindowReport]) -> int | None:
     """Return the greatest window that is final in any shard, or for any key; None without reports."""
     return max((max(report.final, report.ahead) for report in reports), default=None)
+
+
+def final_in(folder: str | None) -> int | None:
+    """Return :func:`final_somewhere` of the reports in a folder; without one, any window may be final."""
+    return HIGHEST if folder is None else final_somewhere(read_reports(folder, WindowReport))
 
 
 def is_partial(table: pa.Table) -> bool:

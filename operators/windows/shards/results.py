@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ....conf.errors import CheckpointError, MalformedRowError, SchemaError
+from ....conf.errors import CheckpointError
 from ....core.feedback.reports import WindowReport
-from ....core.rows.event_times import NO_TIME, event_time_us
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ....core.rows.frames import from_frame
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
@@ -23,42 +22,6 @@ from ..evaluate import WindowStates
 from ..sessions import SessionWindows
 from .pack import latest_arrival, tombstones_in
 from .plan import OPENS, ROWS, WindowPlan
-
-
-def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: str = "UTC") -> Int64s:
-    """Return the windowing attribute of each row: whole numbers, or microseconds since the epoch.
-
-    Finer timestamps are rounded down. `time_zone` is that of timestamps and dates without one; `name` is for messages.
-    """
-    array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
-    if array.null_count:
-        raise MalformedRowError(
-            f"{array.null_count} of {len(array)} rows have no value in {name!r}, so they are in no window",
-            expected="a value in each row",
-            hint="take such rows out before the window, and count them",
-        )
-    dtype = array.type
-    try:
-        if pa.types.is_integer(dtype):
-            return pc.cast(array, pa.int64()).to_numpy()
-        if pa.types.is_timestamp(dtype) and dtype.unit == "ns":
-            array = pc.floor_temporal(array, unit="microsecond")
-        if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
-            zone = dtype.tz if pa.types.is_timestamp(dtype) else None
-            # A cast that refuses what overflows.
-            times = event_time_us(pc.cast(array, pa.timestamp("us", zone)), None, time_zone)
-            if (times == NO_TIME).any():
-                raise pa.ArrowInvalid("it is before the year 1 or after the year 9999")  # noqa: TRY301
-            return times
-    except pa.ArrowInvalid as error:
-        raise MalformedRowError(
-            f"a value of {name!r} ({dtype}) does not fit: {error}", expected=f"values from {LOWEST} to {HIGHEST}"
-        ) from error
-    raise SchemaError(
-        f"windows over the column {name!r} of type {dtype}",
-        expected="timestamps, dates or whole numbers",
-        hint="cast it; a float has no exact window ends",
-    )
 
 
 def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
@@ -126,8 +89,6 @@ def nulled(
     plan: WindowPlan, name: str, values: pa.Array | pa.ChunkedArray, wids: Int64s, since: Mapping[str, int]
 ) -> Any:
     """Return a result's column, null for windows that had begun when it was added."""
-    import pyarrow.compute as pc
-
     begun = max((since[column] for column in plan.algebra.columns_of(name) if column in since), default=None)
     if begun is None or len(wids) == 0:
         return values

@@ -15,9 +15,9 @@ from upstream.sink.spec.steps import CommitStep
 from ..deaths import dying_at
 
 
-def test_json_round_trip_and_later_versions():
+def test_json_round_trip():
     summary = CommitSummary(3, "q", 5, 10, 12, 4, 8, 1, 99, {"a": "2024", "b": None}, "2024", Staleness(1, 2, 3, 4), 0)
-    assert CommitSummary.from_json({**summary.to_json(), "unknown": 1}) == summary
+    assert CommitSummary.from_json(summary.to_json()) == summary
 
 
 def test_reading_what_is_new(sink):

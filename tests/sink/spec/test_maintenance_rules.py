@@ -1,7 +1,5 @@
 """What may go, decided from numbers."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from upstream.delta_format.latest_table import LAYOUT_PROPERTY
 from upstream.sink.spec.maintenance_rules import (
     LogFiles,
-    MaintenanceResult,
     MaintenanceRules,
     checkpoint_pays,
     interval_due,
@@ -192,8 +189,3 @@ def test_the_properties_of_a_table():
 @pytest.mark.parametrize("retention", [0, 1, 999_999, 1_000_000])
 def test_the_properties_never_say_less_than_a_second(retention):
     assert interval_due(None, MaintenanceRules(retention), None) == 1
-
-
-def test_an_account_survives_its_json():
-    done = MaintenanceResult(7, oldest=3, seconds=0.5, checkpoint=True, files=4, held="a reason")
-    assert MaintenanceResult.from_json(dataclasses.asdict(done) | {"of a later version": 1}) == done

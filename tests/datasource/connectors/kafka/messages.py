@@ -6,8 +6,8 @@ from confluent_kafka import Producer
 from kit.malformed_rows import Reported
 
 from upstream.datasource.connectors.contract import Advance, Limit
-from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.registry import CONNECTORS, parse_source_options
+from upstream.expressions.bind import arrow_schema
 
 
 class Sender:

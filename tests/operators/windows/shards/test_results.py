@@ -9,56 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
+from upstream.conf.errors import CheckpointError
 from upstream.core.rows.event_times import event_time_us
 from upstream.operators.aggregates.functions import avg, count, max_, sum_
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
 from upstream.operators.windows.shards.plan import WindowPlan
-from upstream.operators.windows.shards.results import ends_column, windowing_values
+from upstream.operators.windows.shards.results import ends_column
 
 from .windows_of import SCHEMA, Run, in_windows
 
 UTC = dt.timezone.utc
-
-
-@pytest.mark.parametrize(
-    ("column", "wanted"),
-    [
-        (pa.array([0, -1], pa.timestamp("us", "UTC")), [0, -1]),
-        (pa.array([0, -1], pa.timestamp("s", "Europe/Paris")), [0, -1_000_000]),
-        (pa.array([0, 1], pa.timestamp("ms")), [-3_600_000_000, -3_599_999_000]),  # local in Paris
-        (pa.array([1999, -1, -1000, -1001], pa.timestamp("ns", "UTC")), [1, -1, -1, -2]),
-        (pa.array([1, -1], pa.int16()), [1, -1]),
-        (pa.chunked_array([[7], [8]], pa.uint64()), [7, 8]),
-        (pa.chunked_array([], pa.timestamp("us", "UTC")), []),
-        (pa.array([1, -1], pa.int32()).cast(pa.date32()), [82_800_000_000, -90_000_000_000]),  # at midnight in Paris
-    ],
-)
-def test_times_become_microseconds_and_numbers_stay(column, wanted):
-    assert windowing_values("at", column, "Europe/Paris").tolist() == wanted
-
-
-@pytest.mark.parametrize(
-    "column", [pa.array([1.5]), pa.array(["2024-01-01"]), pa.array([True]), pa.array([dt.time(1)])]
-)
-def test_other_types_are_refused(column):
-    with pytest.raises(SchemaError, match=r"windows over the column 'at'.*cast it"):
-        windowing_values("at", column)
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([1, None, 3]),
-        pa.array([2**63], pa.uint64()),
-        pa.array([2**62], pa.timestamp("s", "UTC")),
-        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
-    ],
-)
-def test_a_row_without_a_value_is_not_lost_silently(column):
-    with pytest.raises(MalformedRowError, match="'at'"):
-        windowing_values("at", column)
 
 
 def test_ends_are_timestamps_again():
@@ -66,7 +27,7 @@ def test_ends_are_timestamps_again():
         [dt.datetime(1969, 12, 31, 23, 59, 30, tzinfo=UTC), dt.datetime(9999, 12, 31, 23, 59, tzinfo=UTC)]
     )
     windows = window_by_time("1 minute")
-    low, high = windows.extent(windows.wids(windowing_values("at", column))[0])
+    low, high = windows.extent(windows.wids(event_time_us(column, None, "UTC"))[0])
     assert ends_column(low, column.type).to_pylist() == [
         dt.datetime(1969, 12, 31, 23, 59, tzinfo=UTC),
         dt.datetime(9999, 12, 31, 23, 59, tzinfo=UTC),
@@ -86,7 +47,7 @@ def test_no_leap_seconds():
     called = event_time_us(pa.array(["2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"]), None, "UTC")
     assert called[0] == called[1]
     column = pa.array([dt.datetime(2016, 12, 31, 23, 59, 59, tzinfo=UTC), dt.datetime(2017, 1, 1, tzinfo=UTC)])
-    low, high = windowing_values("at", column)
+    low, high = event_time_us(column, None, "UTC")
     assert high - low == 1_000_000
     for windows in (window_by_time("1 minute"), window_by_time("1 day", zone="UTC")):
         first, _ = windows.wids(np.array([low, high]))
