@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..conf.options import path_argument
+from ..operators.join_steps import TimeToLive, join, join_as_of, join_latest, join_table
 from ..operators.joins.band import Interval
 from ..operators.joins.latest_plan import LatestHow
 from ..operators.joins.plan import AsOfHow, How, JoinOutput, OnLimit
 from ..operators.joins.release.choice import OutputOrder, Release
-from ..operators.latest_joins import TimeToLive, join_latest, join_table
 from ..operators.tables.lookup import TableHow
-from ..operators.time_joins import join, join_as_of
 from .steps import StreamSteps, plan_of
 
 if TYPE_CHECKING:

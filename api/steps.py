@@ -11,9 +11,8 @@ from ..conf.locations import absolute_location
 from ..core.rows.key import Key
 from ..operators.combination import distinct, merge, ordered, queue, union
 from ..operators.compile import bind, on_spark
-from ..operators.queue.control import is_duration
-from ..operators.queue.queue import Policy
-from ..operators.reorder.plan import Late
+from ..operators.queue.queue import Policy, is_duration
+from ..operators.reorder.shard import Late
 from ..operators.row_steps import check_choice, choice_step, filter_step, map_rows
 from ..operators.runtime.ticks import Flush
 from ..operators.tables.reading import columns_of_table

@@ -22,8 +22,8 @@ from upstream.core.watermark.policies import FeedProgress, Policy
 from upstream.hosting.changes import Settings
 from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
+from upstream.hosting.output import result_rows
 from upstream.hosting.registry import RegisteredQuery, Registry
-from upstream.hosting.results import result_rows
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan

@@ -16,8 +16,7 @@ from upstream.core.rows.system_column import TIMESTAMP, system_field
 from upstream.operators.joins.band import SIDES, JoinTimeRange
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
-from upstream.operators.reorder.plan import ReorderPlan
-from upstream.operators.reorder.shard import ReorderShard
+from upstream.operators.reorder.shard import ReorderPlan, ReorderShard
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 from upstream.core.feedback.reports import JoinReport
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, punctuation_mask, system_array
 from upstream.operators.joins.band import SIDES, IntervalBand
-from upstream.operators.joins.pack import join_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
-from upstream.operators.joins.shard import JoinShard
+from upstream.operators.joins.shard import JoinShard, join_pack
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 

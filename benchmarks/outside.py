@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from upstream.conf.options import parse_options
-from upstream.datasource.connectors.synthetic.options import SyntheticOptions
+from upstream.datasource.connectors.synthetic.connector import SyntheticOptions
 from upstream.datasource.connectors.synthetic.stream import synthetic_arrivals
 
 __all__ = ["Seen", "arrivals", "seen"]

@@ -14,9 +14,8 @@ import pyarrow as pa
 from upstream.core.feedback.reports import QueueReport
 from upstream.core.rows.system_column import SYSTEM, system_array, system_field
 from upstream.operators.queue.cells import Updates
-from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.keys import HashedKeys, key_numbers
-from upstream.operators.queue.queue import ONE_PER_KEY, Policy, UpdateQueue
+from upstream.operators.queue.queue import ONE_PER_KEY, Control, Policy, ShardPlan, UpdateQueue
 from upstream.operators.queue.shard import QueueShard
 from upstream.operators.queue.tick_planner import allot
 from upstream.operators.runtime.pack import pack

@@ -20,6 +20,7 @@ from .options import (
     Master,
     SparkConf,
     command_defaults,
+    duration,
     name_values,
     read_settings,
     with_pairs_of_the_file,
@@ -273,7 +274,7 @@ def plan(
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
     from ..conf.units import StalenessTarget
-    from .plan import Question, duration, print_plan
+    from .plan import Question, print_plan
 
     fixed_us = duration(fixed, "--fixed")
     question = Question(

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ..conf.errors import OptionError
 from ..conf.options import OptionDoc, documented
-from ..conf.units import format_duration_us
+from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.options import SourceOptions
 from ..datasource.registry import CONNECTORS
 from .failures import CommandFailure
@@ -47,6 +48,14 @@ def storage_options(given: Sequence[str] | None) -> dict[str, str]:
                 f"--option {name!r} is not an option of an object store. Write --option storage.NAME=VALUE.", 2
             )
     return {name.removeprefix(_PREFIX): value for name, value in pairs.items()}
+
+
+def duration(text: str, name: str) -> int:
+    """Return an option's value in microseconds, or raise an OptionError with the option's `name`."""
+    try:
+        return parse_duration_us(text)
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from None
 
 
 Master = Annotated[

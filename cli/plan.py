@@ -13,10 +13,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..conf.errors import OptionError
-from ..conf.units import StalenessTarget, format_duration_us, parse_duration_us
+from ..conf.units import StalenessTarget, format_duration_us
 from ..datasource.connectors.synthetic.stream import Recipe, synthetic_arrivals
-from ..operators.capacity.planner import PLANNED, Prediction, plan
-from ..operators.capacity.simulation import ArrivalTrace, Server
+from ..operators.capacity.simulation import PLANNED, ArrivalTrace, Prediction, Server, plan
 from ..operators.queue.queue import Policy
 
 # A run lasts until about so many batches were served, and every key could be served some times, within bounds.
@@ -52,14 +51,6 @@ class Question:
     policies: Sequence[str] = ()  # empty for all
     duration_us: int | None = None  # the simulated time; None chooses one
     seeds: int = 3
-
-
-def duration(text: str, name: str) -> int:
-    """Return an option's value in microseconds, or raise an OptionError with the option's `name`."""
-    try:
-        return parse_duration_us(text)
-    except ValueError as error:
-        raise OptionError(f"{name}: {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -53,8 +53,7 @@ def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | 
 
     `added` is the column that identifies rows and is not the query's, if there is one.
     """
-    from ..delta_format.scan import scan_table
-    from ..sink.admin.scan import open_table
+    from ..delta_format.scan import open_table, scan_table
 
     try:
         table = open_table(location)

@@ -41,7 +41,7 @@ def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[
 
 def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     """Print the last `limit` commits of queries, oldest first; 0 prints all that the log has."""
-    from ..sink.admin.scan import open_table
+    from ..delta_format.scan import open_table
     from ..sink.figures.summary import read_summaries
 
     open_table(path, storage)
@@ -66,7 +66,7 @@ def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str,
 def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     """Print how fresh and how complete a table is, and its writer."""
     from ..conf.locations import absolute_location
-    from ..sink.admin.scan import open_table
+    from ..delta_format.scan import open_table
     from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
 
@@ -156,8 +156,7 @@ def show(
     """
     import polars as pl
 
-    from ..delta_format.scan import scan_table
-    from ..sink.admin.scan import open_table
+    from ..delta_format.scan import open_table, scan_table
 
     table = open_table(path, storage)
     frame = scan_table(table)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from ..conf.options import columns as column_names
-from .options import StorageOptions, storage_options
+from .options import StorageOptions, duration, storage_options
+
+if TYPE_CHECKING:
+    from ..sink.admin.erase import Erasure
+    from ..sink.spec.maintenance_rules import MaintenanceResult
+
 
 commands = typer.Typer()
 
@@ -92,10 +98,36 @@ def check(
 
     [bold]upstream check ./latest --source 'archive/'[/bold]
     """
-    from .check import print_check
+    from ..sink.admin.check import check_table
 
-    if not print_check(table, source, storage_options(option)):
+    report = check_table(table, storage=storage_options(option), source=source)
+    say = _console()
+    say.print(
+        f"{report.location}, version {report.version}: {report.rows:,} rows in {report.buckets} buckets, "
+        f"{report.files:,} files; {report.tombstones:,} deletions are remembered"
+    )
+    log = report.log
+    checkpoint = "no checkpoint yet" if log.checkpoint is None else f"a checkpoint of version {log.checkpoint}"
+    say.print(f"log: from version {log.first} on, {checkpoint}, {log.since:,} to be read after it", style="dim")
+    if report.compared is not None:
+        say.print(f"source: {report.compared:,} keys compared", style="dim")
+    if report.wanted_buckets is not None:
+        say.print(
+            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then rewrites; "
+            f"`upstream rebucket {table} {report.wanted_buckets}` makes them smaller",
+            style="yellow",
+        )
+    for finding in report.findings:
+        say.print(f"wrong: {finding.text}" + ("" if finding.mends else "; repair does not mend this"), style="red")
+    if not report.healthy:
+        if any(finding.mends for finding in report.findings):
+            say.print(f"`upstream repair {table} --dry-run` says what can be mended")
         raise typer.Exit(1)
+    compared = "" if report.compared is None else ", nothing in the source is newer"
+    say.print(
+        f"right: one row per key, each in its bucket; files, deletions, log and counts as recorded{compared}",
+        style="green",
+    )
 
 
 @commands.command()
@@ -125,17 +157,31 @@ def repair(
 
     [bold]upstream repair ./latest --dry-run[/bold]
     """
-    from .check import print_repair
-    from .plan import duration
+    from ..sink.admin.repair import repair_table
 
-    if not print_repair(
+    retention_us = duration(retention, "--retention")
+    repairs = repair_table(
         table,
-        storage_options(option),
+        storage=storage_options(option),
         dry_run=dry_run,
         orphans=orphans,
-        retention_us=duration(retention, "--retention"),
+        retention_us=retention_us,
         force=force,
-    ):
+    )
+    say = _console()
+    for text in repairs.done:
+        say.print(("would be done: " if dry_run else "done: ") + text)
+    for text in repairs.left:
+        say.print("left: " + text, style="red")
+    if not repairs.done and not repairs.left:
+        say.print("nothing to mend", style="green")
+    else:
+        say.print(f"rows: {repairs.rows_before:,} before, {repairs.rows_after:,} after")
+        say.print(f"{repairs.location} is at version {repairs.version}", style="dim")
+        if repairs.version != repairs.version_before:
+            back = f"RESTORE TABLE delta.`{repairs.location}` TO VERSION AS OF {repairs.version_before}"
+            say.print(f"to go back to how it was: {back}", style="dim")
+    if repairs.left:
         raise typer.Exit(1)
 
 
@@ -217,11 +263,22 @@ def erase(
 
     [bold]upstream erase ./latest --key region=eu --key id=4711[/bold]
     """
-    from .maintenance import print_erasure
+    from ..sink.admin.erase import erase_key
+    from ..sink.admin.keys import text_key
 
-    print_erasure(
-        table, key, storage_options(option), outputs=output or (), index_location=index_location, dry_run=dry_run
+    storage, outputs = storage_options(option), output or ()
+    done = erase_key(
+        table,
+        *key,
+        parse=text_key,
+        storage=storage,
+        outputs=outputs,
+        index_location=index_location,
+        dry_run=dry_run,
     )
+    say = _console()
+    for line in _erasure_lines(done, dry=dry_run):
+        say.print(line)
 
 
 @commands.command()
@@ -263,18 +320,18 @@ def maintain(
 
     [bold]upstream maintain ./latest --compact[/bold], each night for instance.
     """
-    from .maintenance import maintain as look_after
-    from .plan import duration
+    from ..sink.maintenance.runner import maintain_table
 
-    retention_us = None if retention is None else duration(retention, "--retention")
-    look_after(
+    done = maintain_table(
         table,
-        retention_us=retention_us,
-        versions=versions,
-        dry=dry_run,
-        compact=compact,
         storage=storage_options(option),
+        retention_us=None if retention is None else duration(retention, "--retention"),
+        versions=versions,
+        dry_run=dry_run,
+        compact=compact,
     )
+    for line in _maintenance_lines(done, dry=dry_run):
+        typer.echo(line)
 
 
 @commands.command()
@@ -327,6 +384,47 @@ def history(
     from .status import print_history
 
     print_history(table, limit=limit, as_json=as_json, storage=storage_options(option), console=_console())
+
+
+def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:
+    verb = "would be erased" if dry else "erased"
+    lines = [
+        (
+            f"{verb}: {done.rows:,} rows, {done.dead:,} rows marked as dead, "
+            f"{done.tombstones:,} remembered deletions of {done.location}"
+        )
+    ]
+    lines += [f"{verb}: {count:,} rows of {place}" for place, count in done.outputs.items()]
+    if not done.outputs:
+        lines.append("no table of late or conflicting rows is named in the log; give others by --output")
+    if not dry:
+        lines.append(f"removed: {done.indexes:,} files of this machine's index cache")
+        lines.append(f"{done.location} is at version {done.version}")
+    if not done.found:
+        lines.append("the key is nowhere in what is current")
+    for each in done.remains:
+        until = "no date" if each.until_us is None else f"until {_time(each.until_us)}"
+        lines.append(f"remains, {until}: {each.what} ({each.how})")
+    return lines
+
+
+def _time(micros: int) -> str:
+    return dt.datetime.fromtimestamp(micros / 1e6, dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _maintenance_lines(done: MaintenanceResult, *, dry: bool) -> list[str]:
+    verb = "would be removed" if dry else "removed"
+    lines = [
+        f"{done.entries:,} versions {verb} from the log, with {done.files:,} files that only they had",
+        f"{done.orphans:,} files {verb} that no version had",
+        f"{done.bytes:,} bytes in all, as far as the log tells",
+    ]
+    if done.compacted:
+        lines.append(f"{done.compacted:,} files rewritten: merged, and without dead rows")
+    if done.held:
+        lines.append(f"nothing more: {done.held}")
+    lines.append(f"versions {done.oldest} to {done.version} can be read")
+    return lines
 
 
 def _console() -> Console:

@@ -1,9 +1,9 @@
-"""Scans of Delta tables by Polars, whatever their protocol."""
+"""Delta tables, opened by path or scanned by Polars, whatever their protocol."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..conf.errors import TableError
+from ..conf.errors import OptionError, TableError
+from ..conf.locations import absolute_location
 from ..storage.folder import TableFolder
 from .column_mapping import MODE, is_mapped, kinds_in, physical_name, physical_number
 from .deletion_vectors import read_vector
@@ -230,3 +231,34 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
 
     empty = pa.schema(table.schema().to_arrow()).empty_table()
     return register_io_source(rows, schema=pl.DataFrame(empty).schema)
+
+
+_OWN = "_upstream_"
+
+
+def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:
+    """Return some columns of the rows; all but UpStream's own if none are named."""
+    found = scan_table(table)
+    names = found.collect_schema().names()
+    wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        raise OptionError(f"the table has no column {', '.join(absent)}", expected="columns among " + ", ".join(names))
+    return found.select(wanted)
+
+
+def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
+    """Open the table in a folder; raise a TableError if there is none."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    folder = TableFolder(absolute_location(path), storage or {})
+    try:
+        return DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
+    except TableNotFoundError:
+        raise TableError(
+            f"there is no table in {path}", expected="the path of a table", hint="see that it is spelled right"
+        ) from None
+    except (DeltaError, OSError) as error:
+        said = folder.masked(error).strip().splitlines()[0]
+        raise TableError(f"the table in {path} cannot be opened: {said}", expected="a Delta table") from error

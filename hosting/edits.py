@@ -11,7 +11,7 @@ from ..conf.locations import Place, check_apart, real_location, relation_of_plac
 from ..expressions.kinds import UTC
 from ..operators.relations.plan.nodes import Stream, walk
 from ..sink.commit.last_commit import read_query_id
-from ..sink.results.deletion import refuse_foreign
+from ..sink.results.result_tables import refuse_foreign
 from ..sql import Catalog, Query, bind
 from ..storage.folder import folder_at
 from .changes import Change, Settings, change_to, check_name, found, known_name, pinned, relation_of, whole_view

@@ -26,9 +26,8 @@ from ..plan.nodes import Map, Node, Transform, check_complete, walk
 from ..plan.rewrites import rewritten
 from ..sink.commit.batch_identity import read_offsets
 from ..sink.commit.batch_name import running_batch
-from ..sink.results.deletion import delete_table
 from ..sink.results.result_table import ResultTable
-from ..sink.results.result_tables import ResultTables
+from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
 from .changes import Change
 from .command_source import BATCH_S, CHECKPOINT, CommandSource

@@ -23,8 +23,7 @@ from ..operators.state.store import check_head, read_head, write_head
 from .evaluations import BatchContext, Evaluations, PlanEvaluation, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
-from .output import DeferredChanges, KnownQueries, ResultOutput
-from .results import Stamp
+from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
 from .scan import divided, in_order, oldest_arrival, rows_of, shards_of, stored_rows
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from ..operators.relations.operator import FAILURES, attributed
 from ..sink.results.result_table import ResultTable, SeenTable, stage
 from ..sink.spec.options import STORAGE_PREFIX
 from .host_plan import HostPlans, PlacedQuery
-from .output import OutputControl
-from .results import result_rows
+from .output import OutputControl, result_rows
 
 MERGED_DDL = "control STRING, staged BINARY"
 """The rows for the driver: events of queries, and the input of the tables' commits."""

@@ -9,10 +9,9 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import column_argument, count_argument, duration_argument, path_argument, text_argument
 from ..plan.nodes import IncompleteInput, Node, Queue, Reorder
 from ..plan.properties import check_final, check_key_columns, check_promised
-from .queue.control import ShardPlan
-from .queue.queue import Policy, check_policy
+from .queue.queue import Policy, ShardPlan, check_policy
 from .queue.tick_planner import check_budget
-from .reorder.plan import Late, ReorderPlan, Repeats, check_inputs, check_ordered
+from .reorder.shard import Late, ReorderPlan, Repeats, check_inputs, check_ordered
 from .runtime.ticks import Flush, flush_rows_each
 
 if TYPE_CHECKING:

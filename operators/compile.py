@@ -51,10 +51,10 @@ from ..plan.nodes import (
 from .ingest.plan import IntakePlan
 from .ingest.tick_planner import SilentFeedTicks, silent_feed_options
 from .joins.plan import JoinPlan
-from .joins.release.tick_planner import ReleaseTicks
-from .queue.control import ShardPlan, is_duration
+from .joins.release.choice import ReleaseTicks
+from .queue.queue import ShardPlan, is_duration
 from .queue.tick_planner import QueueTicks
-from .reorder.plan import ReorderPlan
+from .reorder.shard import ReorderPlan
 from .runtime.dead_letters import DeadLetterRows, late_rows_of
 from .runtime.feeds import without_single_keys
 from .runtime.pack import INTERVAL, WEIGHT, unpack
@@ -62,8 +62,8 @@ from .runtime.shard import OperatorProcessor
 from .runtime.steps import InShards, PhysicalStep, choosing
 from .runtime.ticks import FlushSource, TickSource, with_ticks
 from .shards import ShardedOperator, sharded
-from .tables.build import build_table_join
 from .tables.lookup import TableJoinPlan
+from .tables.versions import build_table_join
 from .windows.shards.pack import final_in
 from .windows.shards.plan import WindowPlan
 from .windows.shards.results import check_aggregates, check_settings

@@ -13,21 +13,17 @@ from ..plan.nodes import Queue, Reorder, StatefulNode
 from .grouped.plan import GroupPlan, GroupWindowPlan
 from .grouped.shard import GroupShard
 from .grouped.window_shard import WindowGroupShard, WindowVersionShard
-from .ingest.pack import intake_pack
 from .ingest.plan import IntakePlan
-from .ingest.shard import IntakeShard
+from .ingest.shard import IntakeShard, intake_pack
 from .joins.as_of_shard import AsOfShard, EarlyAsOfShard
 from .joins.band import LEFT, SIDES
 from .joins.latest_plan import LatestJoinPlan, VersionPlan
 from .joins.latest_shard import LatestJoinShard, VersionShard
-from .joins.pack import join_pack, newest_pack, own_pack
 from .joins.plan import AsOfPlan, JoinPlan
-from .joins.shard import JoinShard
-from .queue.control import ShardPlan
-from .queue.queue import ONE_PER_KEY
+from .joins.shard import JoinShard, join_pack, newest_pack, own_pack
+from .queue.queue import ONE_PER_KEY, ShardPlan
 from .queue.shard import QueueShard
-from .reorder.plan import ReorderPlan
-from .reorder.shard import ReorderShard
+from .reorder.shard import ReorderPlan, ReorderShard
 from .runtime.feeds import named
 from .runtime.pack import pack
 from .runtime.shard import Shard
@@ -36,10 +32,10 @@ from .windows.sessions import SessionWindows
 from .windows.shards.pack import window_pack
 from .windows.shards.plan import WindowPlan
 from .windows.shards.results import result_schema
+from .windows.shards.row_numbers import NumberingPlan, NumberingShard, numbering_pack
 from .windows.shards.row_shard import RowWindowShard
 from .windows.shards.session_shard import SessionShard
 from .windows.shards.shard import WindowShard
-from .windows.shards.stream_numbers import NumberingPlan, NumberingShard, numbering_pack
 
 if TYPE_CHECKING:
     from ..core.pushdown.source_steps import ArrowStep

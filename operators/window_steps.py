@@ -58,7 +58,7 @@ class KeyWindows:
 
         from .windows.shards.adaptive_keys import with_automatic_method
         from .windows.shards.results import RESULT_COLUMNS, result_schema
-        from .windows.shards.stream_numbers import NumberingPlan
+        from .windows.shards.row_numbers import NumberingPlan
 
         key = self.plan.key
         check_result_names(aggregates, key, RESULT_COLUMNS, "key")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.locations import absolute_location
 from ..conf.options import duration_argument, path_argument
+from ..delta_format.scan import open_table, scan_columns
 from ..storage.folder import TableFolder
 from .admin.check import CheckReport, check_table
 from .admin.erase import Erasure, erase_key
 from .admin.keys import key_bucket
 from .admin.layout_change import change_keep, rebucket_table
-from .admin.maintain import maintain_table
 from .admin.repair import Repairs, repair_table
-from .admin.scan import open_table, scan_columns
 from .commit.lease import TableLease
 from .figures.summary import CommitSummary, RunFigures, read_summaries, run_staleness
+from .maintenance.runner import maintain_table
 
 if TYPE_CHECKING:
     import polars as pl

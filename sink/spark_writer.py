@@ -20,8 +20,8 @@ from .commit.metrics_table import check_metrics, offer_metrics
 from .commit.sink_table import SinkCommit
 from .figures.summary import CommitSummary, last_summary
 from .frames import parse_rows, unframed
+from .merge.bucket import merger_of
 from .merge.engines import Engine
-from .merge.history_merge import merger_of
 from .merge.outputs import Outputs, write_outputs
 from .merge.task import TableWriter, TaskResult
 from .spec import steps

@@ -14,8 +14,8 @@ from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
 from ..operators.joins.plan import JoinPlan
-from ..operators.joins.release.tick_planner import ReleasePlanner
-from ..operators.queue.control import is_duration
+from ..operators.joins.release.choice import ReleasePlanner
+from ..operators.queue.queue import is_duration
 from ..operators.queue.tick_planner import QueuePlanner
 from ..operators.runtime.pack import INTERVAL, WEIGHT
 from ..operators.runtime.ticks import FlushPlanner, TickPlanner

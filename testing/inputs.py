@@ -25,9 +25,8 @@ from ..datasource.latest_stream import latest_options
 from ..datasource.options import SourceOptions
 from ..expressions.bind import arrow_schema
 from ..operators.ingest.dataframe import Idle, check_types, on_demand_watermark
-from ..operators.ingest.pack import frames_of
 from ..operators.ingest.plan import ARRIVAL, DELETED, FEED, IntakePlan
-from ..operators.ingest.shard import REASON, IntakeShard
+from ..operators.ingest.shard import REASON, IntakeShard, frames_of
 from ..operators.ingest.tick_planner import SilentFeedPlanner
 from ..operators.state.store import DictStore
 from ..plan.fingerprint import Fingerprint

@@ -18,7 +18,7 @@ from benchmarks.harness import given_job, say
 from benchmarks.memory import peak_mb
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
-from upstream.operators.queue.control import Control, ShardPlan
+from upstream.operators.queue.queue import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
 
 _FILL_ROWS = 100_000

@@ -13,8 +13,20 @@ from ...conf.errors import OptionError
 from ...core.rows.exact_integers import Int64s
 from . import exact, floats
 from .numbers import SCALE, Count, ExactSum, FloatSum, Squares, float_pair
-from .parts import Aggregate, Plan, State, StatePart, check_order, check_ordered, names_of, number_type, type_of
-from .selections import Extreme, FirstValues, Outermost
+from .parts import (
+    Aggregate,
+    Extreme,
+    FirstValues,
+    Outermost,
+    Plan,
+    State,
+    StatePart,
+    check_order,
+    check_ordered,
+    names_of,
+    number_type,
+    type_of,
+)
 
 Doubles = npt.NDArray[np.float64]
 

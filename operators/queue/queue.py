@@ -1,13 +1,15 @@
-"""The update queue: pending rows, their order of service, and supersession by newer rows (tr620 §4-5)."""
+"""The update queue (tr620 §4-5): pending rows, order of service, supersession; its settings and instructions."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ...conf.errors import CheckpointError, OptionError
+from ...conf.units import parse_duration_us
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import NewestPerKey, ties_within
 from .cells import PENDING, RESTING, SHED, Cells, OnDemandPages, Updates
@@ -470,3 +472,55 @@ def _inverse(code: Int64s, keys: int) -> Int64s:
     inverse = np.zeros(keys, dtype=np.int64)
     inverse[code] = np.arange(len(code))
     return inverse
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardPlan:
+    """The settings of a queue. A checkpoint is bound to `key`, `time` and `shards`; the others may change."""
+
+    key: tuple[str, ...]  # columns of the update key
+    time: str | None  # column that decides which of two rows of a key is newer; None for arrival
+    shards: int
+    policy: Policy
+    budget: int | None = None  # rows per batch of all shards, unless a control has another; None for all
+    auto: bool = False  # the planner finds the budget, and `budget` is the first one
+    page_slots: int = 4096  # locations in a page of state
+    half_life_s: float = 60.0  # of the update rates
+    cost_s: float | None = None  # seconds per row, pinned; None to measure them
+    seed: int = 0  # of the random shedding
+    most_stale: int = 0  # number of longest-waiting keys that each shard reports
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, as text."""
+        return {"key": ", ".join(self.key), "time": self.time or "none", "shards": str(self.shards)}
+
+    def changeable(self) -> dict[str, str]:
+        """Return the other settings, as text, which may change from run to run."""
+        budget = "auto" if self.auto else "none" if self.budget is None else f"{self.budget} rows"
+        return {"policy": self.policy, "budget": budget}
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """The planner's instructions to a shard for a batch."""
+
+    now_us: int  # the clock when the batch was planned
+    budget: int | None = None  # rows that this shard may release; None for all
+    cost_s: float | None = None  # seconds to process one row
+    drop: float = 0.0  # share of the arriving rows to shed
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Control:
+        return cls(**json.loads(text))
+
+
+def is_duration(text: str) -> bool:
+    """Return whether a text is a duration and not an expression."""
+    try:
+        parse_duration_us(text)
+    except ValueError:
+        return False
+    return True

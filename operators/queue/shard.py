@@ -34,10 +34,9 @@ from ..state.pages import RowPages
 from ..state.runs import RunFiles
 from ..state.store import LAYOUT, Store
 from .cells import Cells, Updates
-from .control import Control, ShardPlan
 from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
-from .queue import EnqueueResult, UpdateQueue, none
+from .queue import Control, EnqueueResult, ShardPlan, UpdateQueue, none
 
 
 class QueueState:

@@ -10,7 +10,7 @@ from typing import Any
 from ...conf.errors import OptionError
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
 from ..runtime.ticks import TickSource
-from .control import Control
+from .queue import Control
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5

@@ -1,23 +1,31 @@
-"""A table's version as an offset of the query, from a source without rows."""
+"""Joins with tables on Spark: a table's version as an offset of the query, from a source without rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from ...conf.errors import CheckpointError
+from ...conf.errors import CheckpointError, OptionError
 from ...conf.locations import checkpoint_location
+from ...conf.session import register_data_source
 from ...core.feedback.offsets import journaled_offsets
 from ...storage.folder import folder_at
+from ..runtime.shard_processor import batch_id
+from ..runtime.steps import PhysicalStep
+from .lookup import TableJoinPlan, index_at, joined
 from .reading import Version, latest_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from ...plan.nodes import TableJoin
 
 
 LOCATION, STORAGE = "location", "storage."
@@ -114,3 +122,33 @@ def _unknown(problem: str) -> CheckpointError:
         hint="run the query with micro-batches, without asynchronous progress tracking, and with the checkpoint that "
         "dataframe(…) was given; if the table has moved, finish the planned batch first, or begin a new checkpoint",
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLookup:
+    """The step of a table join in a task."""
+
+    plan: TableJoinPlan
+    checkpoint: str  # of the query, whose offsets name the table's version
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        version = version_of_batch(self.checkpoint, batch_id(), self.plan.location)
+        yield from joined(batches, index_at(self.plan, version), self.plan)
+
+
+def build_table_join(node: TableJoin, before: PhysicalStep, checkpoint: str | None) -> PhysicalStep:
+    """Return the rows after a table join; refuse a query whose checkpoint is not known yet."""
+    if checkpoint is None:
+        raise OptionError(
+            f"this stream reads the offsets of its query, whose checkpoint is not known yet: {node.text}",
+            expected="a checkpoint, when the stream is written",
+            hint="write the stream, or call stream.dataframe(checkpoint), with the checkpoint that the query will have",
+        )
+    plan = node.specification
+    df = before.df
+    session = df.sparkSession
+    register_data_source(session)
+    session.dataSource.register(TableVersions)
+    options = {LOCATION: plan.location, **{STORAGE + name: value for name, value in plan.storage}}
+    versions = session.readStream.format(TableVersions.name()).schema(df.schema).options(**options).load()
+    return PhysicalStep(df.union(versions), node.schema, (TableLookup(plan, checkpoint),))

@@ -20,9 +20,8 @@ from ..merge.newest_rows import newest_rows
 from ..merge.task_rows import RowBuffer
 from ..spec.history import Keep
 from ..spec.placement import buckets_outgrown
-from ..table.contents import TableContents
+from ..table.contents import TableContents, rows_recorded
 from .faults import BucketState, LogState, look_at, look_at_log, newer
-from .repairs import rows_recorded
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,13 +18,12 @@ from ...delta_format.log import LiveFiles, commit_infos
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import MaintenanceRules
-from ..table.contents import TableContents
+from ..table.contents import REPAIR_KEY, TableContents, nothing_since
 from ..table.files import DataFiles
 from ..table.key_index import KeyIndex
 from ..table.table import TableChange, load_table, replay_log
 from ..table.tombstones import APP_ID, TombstoneList
 from .keys import FileWithKey, KeyRows, typed_key
-from .repairs import REPAIR_KEY, nothing_since
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -18,10 +18,9 @@ from ...delta_format.latest_table import BUCKETS_PROPERTY, DELIVERED_KEY, KEEP_P
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
 from ..spec.history import Keep
-from ..table.contents import TableContents
+from ..table.contents import TableContents, commit_command, nothing_since
 from ..table.table import TableChange
 from ..table.tombstones import APP_ID, TombstoneList
-from .repairs import commit_command, nothing_since
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile

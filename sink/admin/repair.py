@@ -15,11 +15,10 @@ from ...core.rows.columns import columns_at
 from ...delta_format.deletion_vectors import VECTORS
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
-from ..table.contents import TableContents, Unreadable, is_own
+from ..table.contents import TableContents, Unreadable, commit_command, is_own, rows_recorded
 from ..table.table import TableChange
 from ..table.tombstones import APP_ID, FOLDER
 from .faults import BucketState, look_at, look_at_log, newer
-from .repairs import commit_command, rows_recorded
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile

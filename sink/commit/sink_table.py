@@ -14,9 +14,8 @@ from ..figures.summary import APP_PREFIX, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..table.log_entry import may_put_entries
 from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot, transaction_version
-from .batch import BatchCommitter
 from .batch_identity import RowNumberOffset, read_offsets
-from .commit import CommitTable, TableCommit, TableStart, put_change
+from .commit import BatchCommitter, CommitTable, TableCommit, TableStart, put_change
 from .last_commit import ITS_TABLE, writer_id
 
 if TYPE_CHECKING:

@@ -1,20 +1,25 @@
-"""Maintenance of a table by its one writer, after a commit and within a budget of time."""
+"""Maintenance of a table: after a commit within a budget of time, or by command."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...conf.errors import TableError
+from ...conf.locations import absolute_location
 from ...conf.units import now_us
 from ...delta_format.column_mapping import is_mapped
 from ...delta_format.deletion_vectors import COPIES, put_back
 from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import LiveFiles, LogReplay, entry_place
+from ...delta_format.scan import open_table
 from ...storage.folder import TableFolder
 from ..spec import steps
 from ..spec.maintenance_rules import (
@@ -32,7 +37,7 @@ from ..spec.maintenance_rules import (
 from ..spec.options import SinkOptions, SinkTarget
 from ..spec.steps import CommitStep
 from ..table.log_entry import put_entry
-from .compact import compact_bucket, compact_worst
+from .compact import compact_bucket, compact_table, compact_worst
 from .removal import Removal, Restores, vector_files
 
 if TYPE_CHECKING:
@@ -280,3 +285,42 @@ class TableMaintenance:
         log = LogReplay(self._folder)
         went = compact_bucket(target, table, log, bucket, _SMALL, self._clock_us() // 1000)
         return went or 0  # if another program was faster there will be another time
+
+
+def maintain_table(
+    path: str,
+    *,
+    storage: Mapping[str, str] | None = None,
+    retention_us: int | None = None,
+    versions: int | None = None,
+    dry_run: bool = False,
+    compact: bool = False,
+) -> MaintenanceResult:
+    """Maintain a table; see :meth:`~upstream.LatestTable.maintain` and :meth:`~upstream.LatestTable.compact`."""
+    from deltalake.exceptions import DeltaError
+
+    folder = TableFolder(absolute_location(path), storage or {})
+    table = open_table(path, storage)
+    try:
+        configuration = table.metadata().configuration
+        if not is_ours(configuration):
+            raise TableError(
+                f"the Delta table in {path} was not made by this package, and may promise its readers more",
+                expected="a table that write_latest or write_batch has made",
+                hint="use Delta's VACUUM",
+            )
+        rules = MaintenanceRules.of_table(configuration, retention_us, versions, math.inf)
+        target = SinkTarget(SinkOptions(), folder.location, dict(folder.storage), "")
+        written_again = functools.partial(compact_table, target) if compact else _leave
+        return TableMaintenance(folder, table, rules, dry=dry_run, compact=written_again).run(whole=True)
+    except (DeltaError, OSError) as error:
+        said = folder.masked(error).strip().splitlines()[0]
+        raise TableError(
+            f"the table in {path} cannot be maintained: {said}",
+            expected="a table that can be read and written from here",
+        ) from error
+
+
+def _leave(table: object) -> int:
+    del table
+    return 0

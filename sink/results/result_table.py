@@ -17,8 +17,8 @@ from ...core.rows.key import Key
 from ...delta_format.column_mapping import Ids
 from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import BatchRows
+from ..merge.bucket import merger_of
 from ..merge.engines import Engine
-from ..merge.history_merge import merger_of
 from ..merge.outputs import Outputs
 from ..merge.task import TableWriter, TaskResult
 from ..spec.layout import Layout

@@ -14,8 +14,7 @@ from kit.hosting import Versions, result_table
 from upstream.hosting.evaluations import PlanEvaluation, StepResult
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import Outbox
-from upstream.hosting.output import DeferredChanges, KnownQueries, OutputControl, ResultOutput, outcome_of
-from upstream.hosting.results import Stamp
+from upstream.hosting.output import DeferredChanges, KnownQueries, OutputControl, ResultOutput, Stamp, outcome_of
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT, consolidated
 from upstream.operators.state.store import DictStore
 

@@ -18,9 +18,9 @@ from upstream.hosting.changes import Settings
 from upstream.hosting.host_plan import HostPlan
 from upstream.hosting.local_host import LocalHost, OutputRow
 from upstream.hosting.messages import Command
+from upstream.hosting.output import result_rows
 from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.registry import RegisteredQuery, Registry
-from upstream.hosting.results import result_rows
 from upstream.operators.relations.plan.nodes import (
     Changes,
     GroupAggregates,

@@ -11,19 +11,19 @@ from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, sys
 from upstream.core.watermark.policies import Policy
 from upstream.operators.aggregates.functions import count, sum_
 from upstream.operators.grouped.plan import GroupPlan, GroupWindowPlan
-from upstream.operators.ingest.pack import frames_of
 from upstream.operators.ingest.plan import ARRIVAL, FEED, IntakePlan
+from upstream.operators.ingest.shard import frames_of
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.plan import AsOfPlan, JoinPlan, JoinSide
-from upstream.operators.queue.control import Control, ShardPlan
-from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.queue.queue import Control, ShardPlan
+from upstream.operators.reorder.shard import ReorderPlan
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.shards import shard_class
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.sessions import SessionWindows
 from upstream.operators.windows.shards.plan import NUMBER, WindowPlan
-from upstream.operators.windows.shards.stream_numbers import NumberingPlan
+from upstream.operators.windows.shards.row_numbers import NumberingPlan
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 BATCHES = (

@@ -19,8 +19,8 @@ from upstream.delta_format.latest_table import BUCKET
 from upstream.delta_format.log import LogReplay
 from upstream.sink.commit.sink_table import SinkCommit
 from upstream.sink.figures.summary import CommitSummary
+from upstream.sink.merge.bucket import merger_of
 from upstream.sink.merge.engines import Engine
-from upstream.sink.merge.history_merge import merger_of
 from upstream.sink.merge.outputs import Outputs
 from upstream.sink.merge.task import TableWriter, TaskResult
 from upstream.sink.spark_writer import LatestStreamWriter, stream_writer

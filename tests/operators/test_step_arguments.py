@@ -8,7 +8,7 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.operators.latest_joins import of_both
+from upstream.operators.join_steps import of_both
 from upstream.operators.step_arguments import columns_of_on, time_span
 from upstream.testing import StreamTester
 

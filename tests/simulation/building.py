@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from upstream.conf.errors import SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
 from upstream.operators.aggregates.functions import count, sum_
-from upstream.operators.queue.control import ShardPlan
-from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.queue.queue import ShardPlan
+from upstream.operators.reorder.shard import ReorderPlan
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards import plan as completeness
 from upstream.operators.windows.shards.plan import WindowPlan

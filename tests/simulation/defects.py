@@ -135,7 +135,7 @@ DEFECTS = {
         ("operators.joins.release.ordered_release:OrderedRelease.leave",),
     ),
     "sure-without-partner": Defect("limited_joins", 0, lambda _: lambda *given: given[-1], (f"{_JOIN}._or_unsure",)),
-    "table-of-now": Defect("table_joins", 31, _newest_version, ("operators.tables.build:version_of_batch",)),
+    "table-of-now": Defect("table_joins", 31, _newest_version, ("operators.tables.versions:version_of_batch",)),
     "tail-read-again": Defect(
         "cut", 0, _from_the_beginning, ("datasource.connectors.kafka.positions:Positions._continued",)
     ),

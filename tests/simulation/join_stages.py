@@ -16,13 +16,12 @@ from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan
+from upstream.operators.joins.shard import join_pack, newest_pack, own_pack
 from upstream.operators.runtime.steps import chained, choosing
-from upstream.operators.tables.build import TableLookup
 from upstream.operators.tables.lookup import planned
-from upstream.operators.tables.versions import VersionReader
+from upstream.operators.tables.versions import TableLookup, VersionReader
 
 from .stages import Batches, MismatchError, Stage, States, processor_of
 

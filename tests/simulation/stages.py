@@ -15,8 +15,8 @@ from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folde
 from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.exact_integers import HIGHEST
-from upstream.operators.queue.control import Control, ShardPlan
-from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.queue.queue import Control, ShardPlan
+from upstream.operators.reorder.shard import ReorderPlan
 from upstream.operators.runtime.dead_letters import DeadLetterRows
 from upstream.operators.runtime.pack import pack
 from upstream.operators.runtime.shard import OperatorProcessor

@@ -15,9 +15,8 @@ from .client import Cluster, feed_name
 from .options import KafkaOptions
 from .positions import Positions
 from .records import AvroValues, ProtobufValues
-from .rows import METADATA, MessageRows, check_key_type, metadata_name
+from .rows import METADATA, MessageRows, ValueFormat, check_key_type, csv_values, json_values, metadata_name
 from .task import messages
-from .values import ValueFormat, csv_values, json_values
 
 # Messages of each partition by which columns are inferred.
 _SAMPLE = 1000

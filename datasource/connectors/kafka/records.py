@@ -20,7 +20,7 @@ import pyarrow as pa
 from ....conf.errors import EnvironmentMissingError, OptionError, SchemaError, UpstreamError
 from ..contract import MalformedRows
 from .options import KafkaOptions
-from .values import RowsAtOffsets, ValueFormat, Where
+from .rows import RowsAtOffsets, ValueFormat, Where
 
 _MAGIC = 0
 _HEAD = 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .connector import LatestConnector
-from .options import LatestOptions
+from .connector import LatestConnector, LatestOptions
 
 __all__ = ["LatestConnector", "LatestOptions"]

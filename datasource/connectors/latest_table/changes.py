@@ -21,8 +21,7 @@ from ....delta_format.latest_table import BUCKET, CommitChanges, kept_count
 from ....delta_format.scan import open_parquet, rows_at
 from ....storage.folder import TableFolder
 from ..contract import Chunk, Range
-from .table import TableLog, TableVersion
-from .task import ROWS_AT_ONCE, conformed, last_rows
+from .table import ROWS_AT_ONCE, TableLog, TableVersion, conformed, last_rows
 
 _FOLDER = re.compile(rf"(?:^|/){BUCKET}=(\d+)/")
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .connector import ReplayConnector, make
-from .options import ReplayOptions
+from .recording import ReplayOptions
 
 __all__ = ["ReplayConnector", "ReplayOptions", "make"]

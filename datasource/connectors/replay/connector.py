@@ -12,8 +12,7 @@ import pyarrow as pa
 from ....conf.errors import FeedChangedError
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
-from .options import Pace, ReplayOptions
-from .recording import Recording
+from .recording import Pace, Recording, ReplayOptions
 
 # A range is at least this many rows, unless there are fewer, and a step has at most so many ranges.
 _RANGE_ROWS = 1 << 16

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .connector import SyntheticConnector, make
-from .options import SyntheticOptions
+from .connector import SyntheticConnector, SyntheticOptions, make
 from .stream import FeedPoint, Recipe, RowRun, SyntheticStream
 
 __all__ = ["FeedPoint", "Recipe", "RowRun", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]

@@ -20,12 +20,20 @@ from ...state.runs import RunFiles
 from ...state.store import Store
 from ..evaluate import WindowStates
 from ..operator import Commitments, EagerOperator, PerKeyWatermarks, WindowOperator, WindowProgress
-from .kept_state import HeldEntries, HeldSearch, KeptPanes
+from .kept_state import HeldEntries, HeldSearch, KeptPanes, ResultFlush
 from .pack import is_partial, outside_in
 from .plan import WindowPlan
-from .punctuation import hear, key_bounds, key_punctuation
-from .result_flush import ResultFlush
-from .results import WindowStateShard, punctuation_before, result_schema, results_table, since_of, with_state
+from .results import (
+    WindowStateShard,
+    hear,
+    key_bounds,
+    key_punctuation,
+    punctuation_before,
+    result_schema,
+    results_table,
+    since_of,
+    with_state,
+)
 from .row_numbers import ArrivalNumbers, RowNumbers
 
 _COMMITTED = "__upstream_committed"

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.operators.capacity.planner import plan
 from upstream.operators.capacity.simulation import (
     ArrivalTrace,
     Server,
     _covering,
+    plan,
     shed_share,
     simulate,
     simulate_in_order,

@@ -5,7 +5,7 @@ import pytest
 from upstream.core.rows.frames import from_frame
 from upstream.operators.aggregates.functions import sum_
 from upstream.operators.joins.latest_plan import GONE, VERSION
-from upstream.operators.joins.pack import newest_pack
+from upstream.operators.joins.shard import newest_pack
 
 from .groups_of import plan, table
 

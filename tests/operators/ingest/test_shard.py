@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from upstream.conf.errors import MalformedRowError
 from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
 from upstream.core.watermark.policies import FeedProgress, Policy
-from upstream.operators.ingest.pack import frames_of
 from upstream.operators.ingest.plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
-from upstream.operators.ingest.shard import REASON, IntakeShard
+from upstream.operators.ingest.shard import REASON, IntakeShard, frames_of
 from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])

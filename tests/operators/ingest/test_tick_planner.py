@@ -9,9 +9,8 @@ from upstream.core.feedback.on_demand_watermark import DownstreamReports, OnDema
 from upstream.core.feedback.reports import FeedReports, read_feed_reports, write_report
 from upstream.core.rows.system_column import system_field
 from upstream.core.watermark.policies import Policy
-from upstream.operators.ingest.pack import frames_of
 from upstream.operators.ingest.plan import ARRIVAL, FEED, IntakePlan
-from upstream.operators.ingest.shard import IntakeShard
+from upstream.operators.ingest.shard import IntakeShard, frames_of
 from upstream.operators.ingest.tick_planner import SilentFeedPlanner, silent_feed_options
 from upstream.operators.state.store import DictStore
 

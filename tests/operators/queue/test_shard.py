@@ -10,7 +10,7 @@ from kit.key_promises import KeyPromises
 from upstream.conf.errors import CheckpointError
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
-from upstream.operators.queue.control import Control, ShardPlan
+from upstream.operators.queue.queue import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.runtime.pack import INTERVAL, WEIGHT, pack

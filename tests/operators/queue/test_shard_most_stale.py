@@ -14,7 +14,7 @@ from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.reports import QueueReport, read_reports, write_report
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
-from upstream.operators.queue.control import Control, ShardPlan
+from upstream.operators.queue.queue import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
 from upstream.operators.state.store import DictStore
 

@@ -14,8 +14,7 @@ from upstream.conf.errors import CheckpointError, MalformedRowError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.operators.reorder.plan import ReorderPlan
-from upstream.operators.reorder.shard import ReorderShard
+from upstream.operators.reorder.shard import ReorderPlan, ReorderShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.state.store import DictStore

@@ -21,7 +21,7 @@ from upstream.conf.errors import FeedChangedError, SchemaError, TableError
 from upstream.datasource.connectors.latest_table.table import TableLog
 from upstream.sink.commit.commit import BatchCommit
 from upstream.sink.latest_table import LatestTable
-from upstream.sink.results.deletion import refuse_foreign
+from upstream.sink.results.result_tables import refuse_foreign
 from upstream.sink.spec import steps
 from upstream.sink.table.log_entry import put_entry
 from upstream.storage.folder import TableFolder

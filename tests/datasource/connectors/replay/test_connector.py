@@ -18,8 +18,7 @@ from upstream.conf.options import parse_options
 from upstream.core.rows.event_times import NO_TIME
 from upstream.datasource.connectors.contract import Advance, Chunk, Connector, Limit, Position, Range
 from upstream.datasource.connectors.replay import ReplayConnector, ReplayOptions
-from upstream.datasource.connectors.replay.options import Pace, elapsed_by_time
-from upstream.datasource.connectors.replay.recording import ROWS
+from upstream.datasource.connectors.replay.recording import ROWS, Pace, elapsed_by_time
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.registry import CONNECTORS, parse_source_options
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from upstream.core.feedback.ages import Staleness
 from upstream.operators.capacity.staleness import StalenessAccount
 from upstream.sink.merge.batch_rows import UNKNOWN
-from upstream.sink.merge.staleness import Arrivals
+from upstream.sink.merge.task import Arrivals
 
 
 def test_ages_by_nearest_rank():

@@ -8,7 +8,7 @@ from upstream.operators.runtime.feeds import ENDED, FeedBounds
 from upstream.operators.runtime.key_bounds import ALL_FEEDS
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.shards.punctuation import hear, key_bounds
+from upstream.operators.windows.shards.results import hear, key_bounds
 
 from .drawn import plan_of
 from .windows_of import Run, punctuation_table, rows_table

@@ -15,7 +15,7 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.plan import NUMBER
-from upstream.operators.windows.shards.stream_numbers import NumberingPlan, NumberingShard, numbering_pack
+from upstream.operators.windows.shards.row_numbers import NumberingPlan, NumberingShard, numbering_pack
 
 from .drawn import ANY_METHOD, ROW_BATCHES, any_row_windows, totals
 from .drawn import plan_of as of_rows

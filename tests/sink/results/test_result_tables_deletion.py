@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from upstream.conf.errors import TableError
-from upstream.sink.results.deletion import delete_table, refuse_foreign
+from upstream.sink.results.result_tables import delete_table, refuse_foreign
 from upstream.storage.folder import TableFolder
 
 

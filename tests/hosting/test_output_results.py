@@ -7,7 +7,7 @@ from upstream.conf.errors import QueryError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.host_plan import HostPlan
-from upstream.hosting.results import Stamp, result_frames
+from upstream.hosting.output import Stamp, result_frames
 from upstream.operators.relations.zsets import TIME, WEIGHT
 
 NEWEST = "SELECT vehicle_id, route_id FROM LATEST(buses) WHERE speed > 1 EMIT CHANGES"

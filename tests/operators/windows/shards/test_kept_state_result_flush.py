@@ -11,7 +11,7 @@ from upstream.conf.errors import CheckpointError
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.aggregates.functions import count, max_
 from upstream.operators.windows.kinds import SlideByTupleWindows, SlidingWindows
-from upstream.operators.windows.shards import result_flush
+from upstream.operators.windows.shards import kept_state
 
 from .drawn import END, LATE, METHODS, any_batches, any_windows, plan_of
 from .windows_of import Run, punctuation_table, rows_table
@@ -63,7 +63,7 @@ def test_slow_flush_gives_the_same_results_a_few_in_each_batch(
     plans = (plan_of(windows, emit, method, shards=shards, lateness_us=lateness, **given) for given in ({}, flush))
     at_once, slow = map(Run, plans)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(result_flush, "_PARTS", parts)
+        patch.setattr(kept_state, "_PARTS", parts)
         for batch in [*batches, (late[:3], None), (late[3:], END + 3)]:
             at_once.batches([batch])
             slow.batches([batch])
@@ -174,7 +174,7 @@ def test_a_slow_shard_far_behind_promises_no_more_than_has_left():
 
 
 def test_a_correction_that_waits_behind_later_windows_holds_the_promise_back(monkeypatch):
-    monkeypatch.setattr(result_flush, "_PARTS", 1)
+    monkeypatch.setattr(kept_state, "_PARTS", 1)
     run = Run(plan_of(SlidingWindows(10, 10), shards=1, lateness_us=30, flush="slow", flush_rows=1))
     run.batches([([(1, 10 * wid, 1) for wid in range(4)], 40), ([(2, 12, 1)], None), ([], 80)]).ticks()
     assert [(each["key"], each["window_id"]) for each in run.results] == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 1)]

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.conf.units import now_us
-from upstream.sink.commit.batch import maintain_some
+from upstream.sink.commit.commit import maintain_some
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.results.known_table import known_table
 from upstream.sink.results.result_table import target_of

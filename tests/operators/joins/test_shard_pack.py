@@ -5,7 +5,7 @@ from upstream.conf.errors import SchemaError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.frames import from_frame, split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
-from upstream.operators.joins.pack import join_pack, latest_pack
+from upstream.operators.joins.shard import join_pack, latest_pack
 from upstream.operators.runtime.feeds import punctuation_rows
 
 from .batches import table

@@ -15,7 +15,7 @@ from upstream.conf.errors import TableError
 from upstream.delta_format.log import LogReplay
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.layout_change import rebucket_table
-from upstream.sink.commit import merged_base as rebasing
+from upstream.sink.commit import account
 from upstream.sink.maintenance import compact as compacting
 from upstream.sink.maintenance.compact import compact_bucket, compact_table
 from upstream.sink.spec.options import parse_sink_options
@@ -141,7 +141,7 @@ def test_what_cannot_be_followed_back_is_refused(make_sink, monkeypatch):
     sink = filled(make_sink, "query-1")
     results = second(sink)
     put_together(sink)
-    monkeypatch.setattr(rebasing, "_LOOK_BACK", 2)
+    monkeypatch.setattr(account, "_LOOK_BACK", 2)
     with pytest.raises(TableError, match="changed by another writer"):
         sink.commit(results, 2)
 

@@ -4,8 +4,7 @@ import json
 import pytest
 
 from upstream.core.feedback.reports import JoinReport, write_report
-from upstream.operators.joins.release.choice import ReleasePlan
-from upstream.operators.joins.release.tick_planner import MeasuredCost, ReleasePlanner
+from upstream.operators.joins.release.choice import MeasuredCost, ReleasePlan, ReleasePlanner
 
 
 def report(shard=0, batch_id=0, rates=(0.0, 0.0), comparisons=0, spent_s=0.0):

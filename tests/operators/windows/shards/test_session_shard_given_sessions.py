@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.sessions import Sessions, SessionWindows
-from upstream.operators.windows.shards.given_sessions import GivenSessions, latest_of_key
+from upstream.operators.windows.shards.session_shard import GivenSessions, latest_of_key
 
 from .drawn import plan_of
 
