@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from hashlib import sha256
@@ -67,20 +68,21 @@ _FIELDS = {kind: tuple(each.name for each in dataclasses.fields(kind)) for kind 
 
 T = TypeVar("T")
 
-_MOST = 50_000
-
 
 def remembered(function: Callable[[Node], T]) -> Callable[[Node], T]:
-    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function."""
-    known: dict[int, tuple[Node, T]] = {}
+    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function.
+
+    A result lives as long as its node. The texts that a process registers over time are many, and some are long.
+    """
+    known: dict[int, tuple[weakref.ref[Node], T]] = {}
 
     @wraps(function)
     def asked(node: Node) -> T:
-        found = known.get(id(node))
-        if found is None or found[0] is not node:
-            if len(known) >= _MOST:
-                known.clear()
-            found = known[id(node)] = node, function(node)
+        place = id(node)
+        found = known.get(place)
+        if found is None or found[0]() is not node:
+            result = function(node)
+            found = known[place] = weakref.ref(node, lambda _: known.pop(place, None)), result
         return found[1]
 
     return asked

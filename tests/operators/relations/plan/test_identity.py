@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from typing import get_args
 
@@ -7,7 +8,6 @@ import pyarrow as pa
 from kit.continuous import DOMAINS, FORMS, bound
 
 from upstream.expressions import nodes as expressions
-from upstream.operators.relations.plan import identity as module
 from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.identity import content, identity, remembered
@@ -62,10 +62,23 @@ class Node:
     __hash__ = None
 
 
-def test_each_node_is_looked_at_once_and_an_equal_one_again(monkeypatch):
-    monkeypatch.setattr(module, "_MOST", 2)
-    asked: list[int] = []
-    place = remembered(lambda node: asked.append(id(node)) or len(asked))
-    one, two, three = Node(), Node(), Node()
-    assert [place(each) for each in (one, two, one, two)] == [1, 2, 1, 2]
-    assert [place(each) for each in (three, three, one)] == [3, 3, 4]
+class Answer:
+    pass
+
+
+def test_each_node_is_looked_at_once_and_an_equal_one_again():
+    answer = remembered(lambda _: Answer())
+    one, two = Node(), Node()
+    assert answer(one) is answer(one)
+    assert answer(two) is answer(two)
+    assert answer(one) is not answer(two)
+
+
+def test_what_is_known_of_a_node_goes_with_it():
+    answer = remembered(lambda _: Answer())
+    one, two = Node(), Node()
+    kept, gone = answer(one), weakref.ref(answer(two))
+    two = Node()  # often in the place of the former one
+    assert gone() is None
+    assert answer(two) is not kept
+    assert answer(one) is kept
