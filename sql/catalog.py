@@ -13,12 +13,12 @@ from ..expressions.places import near
 from ..expressions.reader import NOT_NAMES
 from ..operators.relations.plan.nodes import Stream
 
-FREE_NAMES = "a name that does not begin with two underscores or with _upstream"
+FREE_NAMES = "a name that is not empty, and does not begin with two underscores or with _upstream"
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether evaluation or tables use a name themselves."""
-    return name.lower().startswith(("__", "_upstream"))
+    """Return whether evaluation or tables use a name themselves. Polars renames columns without a name."""
+    return not name or name.lower().startswith(("__", "_upstream"))
 
 
 @dataclass(frozen=True)

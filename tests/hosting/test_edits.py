@@ -43,6 +43,7 @@ def of_buses(select: str) -> str:
         (of_buses("vehicle_id, speed AS _upstream"), "_upstream"),
         (of_buses("vehicle_id, speed AS __weight"), "__weight"),
         (of_buses("vehicle_id, speed AS __TIME"), "__TIME"),
+        (of_buses("vehicle_id, speed AS ``"), "not empty"),
         (of_buses("v FROM (SELECT vehicle_id AS v, speed AS __rows"), "__rows"),
         (of_buses("vehicle_id RLIKE '(' AS m"), r"without \)"),
         (of_buses("date_format(timestamp, 'QQQQQQQQ') AS f"), "QQQQQQQQ"),

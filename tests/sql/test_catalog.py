@@ -46,8 +46,8 @@ def test_updates_need_a_key_and_stored_relations_no_time():
 
 
 def test_names_of_ours_are_reserved_in_any_case_and_no_others():
-    assert all(map(is_reserved, ("__time", "__X", "_upstream", "_UpStream_seq")))
-    assert not any(map(is_reserved, ("time", "_id", "upstream", "")))
+    assert all(map(is_reserved, ("__time", "__X", "_upstream", "_UpStream_seq", "")))
+    assert not any(map(is_reserved, ("time", "_id", "upstream", " ")))
     with pytest.raises(SchemaError, match="__op"):
         CATALOG.with_stream(
             Stream("cdc", TRADE.schema.append(TRADE.schema.field("n").with_name("__op")), event_time="t")
