@@ -20,7 +20,7 @@ from ..core.rows.exact_integers import Int64s, Mask
 from ..core.rows.frames import from_frame, to_frame
 from ..core.rows.system_column import SYSTEM
 from ..operators.relations.operator import FAILURES, reason_of
-from ..operators.relations.zsets import TIME, WEIGHT, consolidated, expanded, firsts_of, int64s, to_table
+from ..operators.relations.zsets import TIME, WEIGHT, check_copies, consolidated, expanded, firsts_of, int64s, to_table
 from ..operators.state.store import Store
 from ..sink.results.result_table import ResultRows
 from .evaluations import PlanEvaluation, StepResult, WaitingTables
@@ -124,7 +124,9 @@ def _upserted(query: PlacedQuery, changes: pl.DataFrame) -> pa.Table:
 
 def _appended(result: Result, changes: pl.DataFrame) -> pa.Table:
     """Return each row of a feed with its time, repeated by its weight."""
-    at, _ = expanded(np.zeros(changes.height, dtype=np.int64), int64s(changes, WEIGHT))
+    weights = int64s(changes, WEIGHT)
+    check_copies(weights)
+    at, _ = expanded(np.zeros(changes.height, dtype=np.int64), weights)
     rows = changes[at]
     return to_table(rows, result.schema).append_column(SYSTEM, pa.array(np.zeros(rows.height, dtype=np.bool_)))
 

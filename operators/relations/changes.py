@@ -76,7 +76,7 @@ class RelationStream(Operator):
         if "width" not in self._values:  # the first rows show it
             return self._every if rows else None
         most = min(_MOST, _MOST_BYTES // int(self._values["width"]) // operators)
-        return self._every * max(1, most // (self._kept.rows + rows + 1))
+        return self._every * max(1, most // (int(self._values["copies"]) + rows + 1))
 
     def acts(self, span: Span) -> bool:
         return self._every is not None and self._kept.rows > 0
@@ -100,6 +100,7 @@ class RelationStream(Operator):
         distinct = together.select(columns)[rows.first]
         width = int(distinct.estimated_size() // max(distinct.height, 1)) + 1
         self._values["width"] = max(width, int(self._values.get("width", 0)))
+        self._values["copies"] = int(self._values.get("copies", 0)) + int(int64s(changes, WEIGHT).sum())
         if changes.height:
             last = steps.lasts & (steps.values[0] != 0)
             kept = distinct[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
@@ -111,7 +112,7 @@ class RelationStream(Operator):
         for part in live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, [])):
             wanted = np.isin(everywhere[part.positions], points)
             at = everywhere[part.positions[wanted]]
-            left -= len(at)
+            left -= int(part.weights[wanted].sum())
             if left < 0:
                 raise QueryError(
                     f"all rows at each change, of about {width} bytes each, have more than {4 * _MOST_BYTES} bytes",
@@ -119,7 +120,7 @@ class RelationStream(Operator):
                 )
             found.append(delta_frame(distinct[part.ids[wanted]], at, part.weights[wanted]))
         if self._every is not None:
-            self._count(sum(frame.height for frame in found), width, span)
+            self._count(4 * _MOST_BYTES // width - left, width, span)
         return pl.concat(found) if found else self.nothing
 
     def _count(self, rows: int, width: int, span: Span) -> None:

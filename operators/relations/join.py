@@ -22,6 +22,7 @@ from .zsets import (
     TIME,
     WEIGHT,
     Span,
+    check_growth,
     consolidated,
     cumulated,
     delta_frame,
@@ -271,11 +272,10 @@ class JoinOperator(Operator):
         two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
         names = left.keys.columns
         fresh = pl.Series(left.changes)
-        joined = [
-            _met(one.filter(fresh), two, names),
-            _met(one.filter(~fresh), two.filter(pl.Series(right.changes)), names),
-        ]
-        pairs = pl.concat(joined)
+        sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
+        if not names and self._condition is None and self._how not in {"semi", "anti"}:
+            check_growth(sum(float(some.height) * others.height for some, others in sides), one.height + two.height)
+        pairs = pl.concat([_met(some, others, names) for some, others in sides])
         if self._condition is None or pairs.height == 0:
             return pairs
         columns: list[pl.Series] = []
@@ -286,6 +286,7 @@ class JoinOperator(Operator):
         return pairs.filter(self._condition.series(frame, "__condition"))
 
     def _matched(self, left: _Side, right: _Side, pairs: pl.DataFrame) -> pl.DataFrame:
+        check_growth(pairs.height, left.rows.height + right.rows.height)
         events = (
             pairs.join(left.events.rename({"__row": _LEFT}), on=_LEFT, maintain_order="left_right")
             .join(right.events.rename({"__row": _RIGHT}), on=_RIGHT, suffix="_right", maintain_order="left_right")

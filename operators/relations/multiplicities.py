@@ -17,6 +17,7 @@ from .zsets import (
     WEIGHT,
     Span,
     Steps,
+    check_copies,
     cumulated,
     delta_frame,
     differences,
@@ -113,6 +114,7 @@ class NumberedCopies(Multiplicities):
         copies = self._rule(steps.values)
         more = differences(steps.ids, copies)
         more[steps.times == OLD] = 0
+        check_copies(np.abs(more))
         which, numbers = expanded(np.minimum(copies - more, copies), np.maximum(copies - more, copies))
         numbered_rows = rows[steps.ids[which]].with_columns(pl.Series(self._name, numbers, dtype=pl.Int64))
         return delta_frame(numbered_rows, steps.times[which], np.sign(more[which]))

@@ -12,7 +12,7 @@ from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import LOWEST
 from .arrangement import OperatorState
 from .operator import Operator
-from .zsets import BEGINNING, TIME, WEIGHT, Span, columns_of, expanded, int64s, mixed
+from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, expanded, int64s, mixed
 
 SEQUENCE = "__sequence"
 """Orders rows of equal times: the greater is later."""
@@ -141,7 +141,9 @@ class ChangeStream(Operator):
         if changes.height == 0:
             return self.nothing
         changes = changes.sort([TIME, *columns_of(changes)])
-        at, _ = expanded(np.zeros(changes.height, dtype=np.int64), int64s(changes, WEIGHT))
+        weights = int64s(changes, WEIGHT)
+        check_copies(weights)
+        at, _ = expanded(np.zeros(changes.height, dtype=np.int64), weights)
         times = int64s(changes, TIME)[at]
         begins = np.flatnonzero(np.diff(times, prepend=times[0] - 1) != 0)
         sequence = np.arange(len(at)) - np.repeat(begins, np.diff(np.append(begins, len(at))))

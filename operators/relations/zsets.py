@@ -17,7 +17,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
+from ...conf.errors import QueryError, SchemaError
 from ...core.rows.buckets import mix_bits, spark_hash
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 
@@ -262,6 +262,25 @@ def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     ranges = np.repeat(np.arange(len(begins)), sizes)
     offsets = np.cumsum(sizes) - sizes
     return ranges, np.arange(len(ranges)) - offsets[ranges] + begins[ranges]
+
+
+_MOST_GROWTH = 1 << 23
+"""How many more rows one step may make than it gets: each takes some 300 bytes until it is in a table."""
+
+
+def check_growth(made: float, rows: int) -> None:
+    """Raise QueryError if a step would make so many rows of a few that the memory of all queries ends."""
+    if made - rows > _MOST_GROWTH:
+        raise QueryError(
+            f"a step makes {made:,.0f} rows of {rows:,}",
+            expected=f"at most {_MOST_GROWTH:,} more than there are",
+            hint="join on more columns or over shorter windows; count equal rows: SELECT …, COUNT(*) … GROUP BY …",
+        )
+
+
+def check_copies(counts: Int64s) -> None:
+    """Check the growth of rows to their copies."""
+    check_growth(float(counts.sum(dtype=np.float64)), len(counts))
 
 
 class Live(NamedTuple):

@@ -8,6 +8,7 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.host_plan import HostPlan
 from upstream.hosting.output import Stamp, result_frames
+from upstream.operators.relations import zsets
 from upstream.operators.relations.zsets import TIME, WEIGHT
 
 NEWEST = "SELECT vehicle_id, route_id FROM LATEST(buses) WHERE speed > 1 EMIT CHANGES"
@@ -67,6 +68,13 @@ def test_two_rows_of_one_key_are_refused():
         taken(query(NEWEST), [("a", "1", 5, 1), ("a", "2", 5, 1)])
     with pytest.raises(QueryError, match="one key"):
         taken(query(NEWEST), [("a", "1", 5, 2)])
+
+
+def test_a_feed_takes_no_more_copies_than_a_step_can_hold(monkeypatch):
+    monkeypatch.setattr(zsets, "_MOST_GROWTH", 10)
+    assert taken(query(FEED), [("a", "1", 5, 11)]).num_rows == 11
+    with pytest.raises(QueryError, match="more than there are"):
+        taken(query(FEED), [("a", "1", 5, 12)])
 
 
 def test_rows_of_a_bucket_are_those_of_its_keys():

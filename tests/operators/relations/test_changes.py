@@ -115,6 +115,18 @@ def test_wide_rows_are_given_in_short_spans_or_not_at_all():
     assert "about 1000" in str(failed)
 
 
+@pytest.mark.parametrize("every", [None, 1], ids=["at each change", "every 1"])
+def test_each_of_equal_rows_takes_its_part_of_a_step(every, monkeypatch):
+    monkeypatch.setattr(changes, "_MOST", 400)
+    evaluation = added({"all": Changes(Project(WindowOver(S, TimeRange(100)), BY), "rstream", every)}, DictStore())
+    evaluation.step(rows_of_s(*[1] * 100), 2)
+    if every is not None:
+        assert evaluation.reach({}, {}, 90) == 5, "three times 100 rows, not 200 times one"
+    monkeypatch.setattr(changes, "_MOST_BYTES", 1_000)
+    failed = evaluation.step(rows_of_s(*range(3, 60)), 90).failed["all"]
+    assert "more than 4000 bytes" in str(failed)
+
+
 def test_a_jump_with_too_many_results_fails_its_query_alone(monkeypatch):
     monkeypatch.setattr(changes, "_MOST", 10)
     monkeypatch.setattr(changes, "_MOST_STEPS", 3)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
+from upstream.operators.relations import zsets
 from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.join import JoinOperator
 from upstream.operators.relations.operator import Evaluable
@@ -50,6 +51,18 @@ SQL = {
     for how in ("inner", "left", "right", "full", "semi", "anti")
 }
 KINDS = tuple(SQL)
+
+
+@pytest.mark.parametrize("on", [(), ON], ids=["no key", "one key"])
+def test_a_join_of_too_many_pairs_fails_alone(on, monkeypatch):
+    monkeypatch.setattr(zsets, "_MOST_GROWTH", 100)
+    sides = WindowOver(S, TimeRange(1_000)), WindowOver(R, TimeRange(1_000))
+    plans = {"all": Join(*sides, "inner", on), "any": Join(*sides, "semi", on), "few": sides[0]}
+    evaluation = added(plans, DictStore())
+    rows = [(1, "a", each, each, False) for each in range(11)]
+    assert evaluation.step({"s": frame(S, rows), "r": frame(R, rows)}, 2).failed == {}
+    more = [(2, "a", each, each, False) for each in range(11, 21)]
+    assert list(evaluation.step({"s": frame(S, more), "r": frame(R, more)}, 3).failed) == ["all"]
 
 
 @pytest.mark.parametrize("how", KINDS)

@@ -3,9 +3,11 @@
 import pytest
 from hypothesis import given
 
-from upstream.operators.relations.plan.nodes import Copies, Distinct, Project, SetOperation
+from upstream.operators.relations import zsets
+from upstream.operators.relations.plan.nodes import Copies, Distinct, Project, SetOperation, TimeRange, WindowOver
+from upstream.operators.state.store import DictStore
 
-from .checking import J, K, R, S, V, W, arrivals, check, windows
+from .checking import J, K, R, S, V, W, added, arrivals, check, rows_of_s, windows
 
 KEYS, VALUES = (("k", K),), (("k", K), ("v", V))
 OTHER_KEYS, OTHER_VALUES = (("j", J),), (("j", J), ("w", W))
@@ -35,3 +37,10 @@ def test_copies_of_a_row_are_numbered_and_each_is_there_once(source, given):
         f"SELECT k, ROW_NUMBER() OVER (PARTITION BY k) - 1 FROM ({source[1]})",
         given,
     )
+
+
+def test_numbered_copies_are_no_more_than_a_step_can_hold(monkeypatch):
+    monkeypatch.setattr(zsets, "_MOST_GROWTH", 10)
+    evaluation = added({"q": Copies(Project(WindowOver(S, TimeRange(100)), (("k", K),)), "copy")}, DictStore())
+    assert evaluation.step(rows_of_s(*[1] * 11), 2).changes["q"].height == 11
+    assert "more than there are" in str(evaluation.step(rows_of_s(*[3] * 13), 4).failed["q"])

@@ -3,9 +3,11 @@
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.conf.errors import QueryError
 from upstream.operators.relations import zsets
 from upstream.operators.relations.zsets import key_numbers, mixed
 
@@ -34,6 +36,15 @@ def test_weights_are_cumulated_over_each_ids_times(events):
         zip(steps.ids, steps.times, back, strict=True)
     )
     assert steps.firsts.sum() == steps.lasts.sum() == len({i for i, _, _ in events})
+
+
+def test_copies_of_equal_rows_are_limited_but_not_rows(monkeypatch):
+    monkeypatch.setattr(zsets, "_MOST_GROWTH", 100)
+    zsets.check_copies(np.ones(10_000, dtype=np.int64))
+    zsets.check_copies(np.array([101, 1]))
+    for counts in ([102], [1 << 62, 1 << 62, 1 << 62]):
+        with pytest.raises(QueryError, match="more than there are"):
+            zsets.check_copies(np.array(counts))
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), max_size=8))
