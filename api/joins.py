@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.options import path_argument
-from ..operators.join_steps import TimeToLive, join, join_as_of, join_latest, join_table
-from ..operators.joins.band import Interval
-from ..operators.joins.latest_plan import LatestHow
-from ..operators.joins.plan import AsOfHow, How, JoinOutput, OnLimit
-from ..operators.joins.release.choice import OutputOrder, Release
-from ..operators.tables.lookup import TableHow
+from ..conf.options import bytes_argument, path_argument
+from ..operators import join_steps
+from ..operators.join_steps import TimeToLive, latest_limit, latest_sides, timed_sides
+from ..operators.joins.band import Interval, band_of, distance_of, reach_back
+from ..operators.joins.latest_plan import LatestHow, LatestJoinPlan
+from ..operators.joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, OnLimit
+from ..operators.joins.release.choice import OutputOrder, Release, release_plan
+from ..operators.step_arguments import columns_of_on, late_argument
+from ..operators.tables.lookup import TableHow, planned
 from .steps import StreamSteps, plan_of
 
 if TYPE_CHECKING:
@@ -127,14 +129,18 @@ class StreamJoins(StreamSteps):
         >>> both = stream.join(other, on="vehicle_id", within=near)
         >>> in_order = stream.join(other, on="vehicle_id", within=near, output_order="event_time")
         """
-        return self._of(
-            join(
-                self.plan, plan_of("join", other), on=on, within=within, tumbling=tumbling, how=how, output=output,
-                early=early, condition=condition, suffix=suffix, time_format=time_format, state_limit=state_limit,
-                on_limit=on_limit, output_order=output_order, release=release, cost=cost, alpha=alpha,
-                late_location=late_location, shards=shards,
-            )
+        right = plan_of("join", other)
+        one, two, unit = timed_sides(self.plan, right, on, time_format)
+        band = band_of(within, tumbling, unit)
+        order = release_plan(
+            output_order, release, output=output, cost=cost, alpha=alpha, late_location=late_location,
+            window=reach_back(band), unit_us=unit,
         )  # fmt: skip
+        plan = JoinPlan(
+            one, two, band, how=how, output=output, condition=condition, suffix=suffix, unit_us=unit, shards=shards,
+            state_limit=bytes_argument("state_limit", state_limit), on_limit=on_limit, release=order, early=early,
+        )  # fmt: skip
+        return self._of(join_steps.join(self.plan, right, plan, late_argument(late_location)))
 
     def join_as_of(
         self,
@@ -195,12 +201,14 @@ class StreamJoins(StreamSteps):
         --------
         >>> valued = stream.join_as_of(other, on="vehicle_id", tolerance="1 hour")
         """
-        return self._of(
-            join_as_of(
-                self.plan, plan_of("join_as_of", other), on=on, how=how, early=early, tolerance=tolerance,
-                suffix=suffix, time_format=time_format, state_limit=state_limit, on_limit=on_limit, shards=shards,
-            )
+        right = plan_of("join_as_of", other)
+        one, two, unit = timed_sides(self.plan, right, on, time_format)
+        plan = AsOfPlan(
+            one, two, how=how, tolerance=None if tolerance is None else distance_of("tolerance", tolerance, unit),
+            suffix=suffix, unit_us=unit, shards=shards, early=early,
+            state_limit=bytes_argument("state_limit", state_limit), on_limit=on_limit,
         )  # fmt: skip
+        return self._of(join_steps.join_as_of(self.plan, right, plan))
 
     def join_latest(
         self,
@@ -274,12 +282,10 @@ class StreamJoins(StreamSteps):
         >>> recent.key
         ('vehicle_id',)
         """
-        return self._of(
-            join_latest(
-                self.plan, plan_of("join_latest", other), on=on, how=how, suffix=suffix, ttl=ttl,
-                tombstone_retention=tombstone_retention, state_limit=state_limit, on_limit=on_limit, shards=shards,
-            )
-        )  # fmt: skip
+        right = plan_of("join_latest", other)
+        one, two = latest_sides(self.plan, right, on, ttl, tombstone_retention)
+        limit = latest_limit(state_limit, on_limit, (one, two), shards)
+        return self._of(join_steps.join_latest(self.plan, right, LatestJoinPlan(one, two, how, suffix, shards, limit)))
 
     def join_table(
         self,
@@ -333,9 +339,7 @@ class StreamJoins(StreamSteps):
         --------
         >>> named = stream.join_table("vehicles", on="vehicle_id", how="left", columns=["model"])
         """
-        return self._of(
-            join_table(
-                self.plan, path_argument("table", table), self._table, on=on, how=how, columns=columns, suffix=suffix,
-                storage=storage,
-            )
-        )  # fmt: skip
+        options = dict(storage or {})
+        location, rows = self._table(path_argument("table", table), options)
+        plan = planned(self.plan.arrow, rows, location, columns_of_on(on), how, columns, suffix, options)
+        return self._of(join_steps.join_table(self.plan, plan))

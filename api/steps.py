@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
+from ..conf.options import flag_argument
 from ..core.rows.key import Key
-from ..operators.combination import distinct, merge, ordered, queue, union
+from ..operators.combination import distinct_by, first_budget, queue, reorder, seconds_argument
 from ..operators.compile import bind, on_spark
-from ..operators.queue.queue import Policy, is_duration
-from ..operators.reorder.shard import Late
+from ..operators.queue.queue import Policy, ShardPlan, is_duration
+from ..operators.reorder.shard import Late, ReorderPlan
 from ..operators.row_steps import check_choice, choice_step, filter_step, map_rows
-from ..operators.runtime.ticks import Flush
+from ..operators.runtime.ticks import Flush, flush_rows_each
+from ..operators.step_arguments import late_argument
 from ..operators.tables.reading import columns_of_table
 from ..plan.fingerprint import needs_checkpoint
 from ..plan.nodes import IncompleteInput, Node, RowStep, Transform
@@ -225,10 +227,12 @@ class StreamSteps:
         --------
         >>> fresh = stream.queue(policy="in-place", budget=10_000)
         """
-        node = queue(
-            self.plan, policy=policy, budget=budget, batch_duration=batch_duration, shards=shards, weight=weight,
-            access_interval=access_interval, cost=cost, half_life=half_life, seed=seed, most_stale=most_stale,
+        plan = ShardPlan(
+            self.key, self.event_time, shards, policy, first_budget(budget), budget == "auto",
+            half_life_s=seconds_argument("half_life", half_life),
+            cost_s=None if cost is None else seconds_argument("cost", cost), seed=seed, most_stale=most_stale,
         )  # fmt: skip
+        node = queue(self.plan, plan, batch_duration, weight, access_interval)
         if isinstance(weight, str):
             self._check_expression(weight)
         if isinstance(access_interval, str) and not is_duration(access_interval):
@@ -284,7 +288,11 @@ class StreamSteps:
         >>> both = stream.union(other)
         """
         right = plan_of("union", other)
-        return self._of(union(self.plan, right, names=names, prefer=prefer, overlap=overlap, shards=shards))
+        repeats = "inputs" if flag_argument("overlap", overlap) and self.event_time is not None else "keep"
+        plan = ReorderPlan(
+            "union", self.key, self.key, self.event_time, names, repeats=repeats, prefer=prefer, shards=shards
+        )
+        return self._of(reorder(plan, self.plan, right))
 
     def merge(
         self,
@@ -324,12 +332,12 @@ class StreamSteps:
         --------
         >>> both = stream.merge(other, names=("north", "south"), prefer="north")
         """
-        return self._of(
-            merge(
-                self.plan, plan_of("merge", other), names=names, prefer=prefer, late_location=late_location,
-                flush=flush, flush_rows=flush_rows, time_format=time_format, shards=shards,
-            )
+        right = plan_of("merge", other)
+        plan = ReorderPlan(
+            "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer,
+            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
         )  # fmt: skip
+        return self._of(reorder(plan, self.plan, right, late_location=late_argument(late_location)))
 
     def ordered(
         self,
@@ -376,12 +384,11 @@ class StreamSteps:
         --------
         >>> in_order = stream.ordered()
         """
-        return self._of(
-            ordered(
-                self.plan, late_location=late_location, flush=flush, flush_rows=flush_rows, time_format=time_format,
-                shards=shards,
-            )
+        plan = ReorderPlan(
+            "ordered", self.key, self.key, self.event_time, hold=True,
+            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
         )  # fmt: skip
+        return self._of(reorder(plan, self.plan, late_location=late_argument(late_location)))
 
     def distinct(
         self,
@@ -420,7 +427,9 @@ class StreamSteps:
         --------
         >>> once = stream.distinct("vehicle_id", "speed")
         """
-        return self._of(distinct(self.plan, columns, late=late, late_location=late_location, shards=shards))
+        by = distinct_by(self.plan, columns)
+        plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
+        return self._of(reorder(plan, self.plan, late_location=late_argument(late_location)))
 
     def _transformed(self, step: RowStep, left_out: IncompleteInput | None = None) -> Self:
         """Return the stream after a step on rows or columns that leaves keys in their tasks."""

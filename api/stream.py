@@ -16,7 +16,6 @@ from ..core.rows.key import Key, json_tree
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
-from ..operators.combination import time_type
 from ..operators.compile import BoundStream, bind, in_stages
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, plan_intake
@@ -287,7 +286,7 @@ class UpdateStream(StreamWindows, StreamJoins):
             if number_along(self.plan, "windows") and self.event_time == "window_time":  # the four go up together
                 others = ("window_id", "window_start", "window_end")
                 columns |= {name: "bounded" for name in others if not columns.get(name, "-")}
-        kind = time_type(self.plan)
+        kind = self.plan.time_type
         micros = kind is not None and pa.types.is_timestamp(kind)
         sources = [] if checkpoint is None else source_feeds(checkpoint)
         folders = () if checkpoint is None else tuple(places(self.plan, checkpoint).values())

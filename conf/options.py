@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from .column_names import split_list
 from .errors import OptionError
@@ -296,6 +296,20 @@ def path_argument(name: str, value: Any) -> str:
     if isinstance(found, str) and found.strip():
         return found
     raise _refused(name, value, "a folder or an address")
+
+
+def word_argument(name: str, value: Any, among: object) -> Any:
+    """Return a word of the literal type `among`."""
+    if value in get_args(among):
+        return value
+    raise OptionError(f"{name}={value!r}", expected="one of " + ", ".join(get_args(among)), hint=f"correct {name}")
+
+
+def flag_argument(name: str, value: Any) -> bool:
+    """Return a boolean; refuse other values, which might be meant as something else."""
+    if isinstance(value, bool):
+        return value
+    raise OptionError(f"{name}={value!r}", expected="True or False", hint=f"correct {name}")
 
 
 def names_argument(name: str, value: Any) -> str | Sequence[str] | None:

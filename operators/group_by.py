@@ -12,12 +12,13 @@ from ..conf.options import count_argument, duration_argument, text_argument
 from ..core.rows.event_times import check_time_type, check_time_zone
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
-from ..plan.newest_nodes import GroupBy, Versions, WindowedGroups, WindowVersions
+from ..plan.newest_nodes import GroupBy, WindowedGroups, WindowVersions
 from ..plan.nodes import IncompleteInput, Node, check_complete
 from ..plan.properties import check_key_columns, check_promised, identity_of
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate, check_named
 from .grouped.plan import GroupPlan, GroupWindowPlan, Newest
+from .join_steps import versions
 from .joins.latest_plan import LatestSide, VersionPlan
 from .step_arguments import check_group_columns, check_result_names, late_argument, time_span
 from .windows.kinds import CalendarWindows, SlidingWindows
@@ -50,7 +51,7 @@ class OpenGroups:
         side = dataclasses.replace(side, values=plain.algebra.inputs, retention=self.retention, ttl=self.ttl)
         plan = dataclasses.replace(plain, side=side)
         if not side.stays:
-            before = _versions(before, side, self.shards)
+            before = versions(before, VersionPlan(side, self.shards))
         left_out = IncompleteInput(
             "group_by(…) gives the newest value of each group, in place of the one before",
             "group_by(…).window(…) opens windows over the newest rows of each group",
@@ -123,7 +124,7 @@ class OpenGroupWindows:
             )  # fmt: skip
             late_rows = None
         elif not plan.stays:
-            before = _versions(before, plan.side, plan.shards)
+            before = versions(before, VersionPlan(plan.side, plan.shards))
         left_out = IncompleteInput(
             "group_by(…).window(…) gives a window again when it changes",
             "leave early out"
@@ -232,12 +233,3 @@ def group_windows(
     )
     plan = GroupWindowPlan(window, key, before.time, newest, early or newest == "table")
     return OpenGroupWindows(before, plan, late_argument(late_location))
-
-
-def _versions(before: Node, side: LatestSide, shards: int) -> Versions:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return Versions(
-        Key(side.key), None, from_arrow_schema(side.versioned), None, False, shards,
-        inputs=(before,), specification=VersionPlan(side, shards),
-    )  # fmt: skip

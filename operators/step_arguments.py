@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +15,6 @@ from ..plan.nodes import Node
 from ..plan.properties import check_promised
 from .aggregates.parts import check_named
 from .joins.band import unit_of
-from .joins.plan import OnLimit
 
 
 def late_argument(value: str | os.PathLike[str] | None) -> str | None:
@@ -33,15 +32,6 @@ def check_result_names(aggregates: Mapping[str, object], columns: Sequence[str],
             expected="columns of other names than " + ", ".join(own),
             hint="rename the column, and begin a stream with the new name in its key",
         )
-
-
-def check_on_limit(on_limit: Any) -> OnLimit:
-    """Return a join's behaviour at the limit of its state; raise OptionError if it is unknown."""
-    if on_limit not in get_args(OnLimit):
-        raise OptionError(
-            f"on_limit={on_limit!r}", expected="one of " + ", ".join(get_args(OnLimit)), hint="correct on_limit"
-        )
-    return on_limit
 
 
 def schemas_of(

@@ -173,6 +173,11 @@ class Node(abc.ABC):
         return to_arrow_schema(self.schema, timezone="UTC")
 
     @property
+    def time_type(self) -> pa.DataType | None:
+        """The type of the event time."""
+        return None if self.time is None else self.arrow.field(self.time).type
+
+    @property
     def fixed(self) -> tuple[str, ...]:
         """The columns that steps on single rows leave unchanged: the key, the time, the system column."""
         key = self.key.columns(self.schema.names)

@@ -9,6 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from ...conf.options import count_argument, text_argument, word_argument
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, over_limit
 from .pair_kernel import is_exact
@@ -111,6 +112,11 @@ class LatestJoinPlan:
     suffix: str = "_right"  # of the right's columns whose name the left has too
     shards: int = 1
     limit: LatestLimit | None = None
+
+    def __post_init__(self) -> None:
+        word_argument("how", self.how, LatestHow)
+        text_argument("suffix", self.suffix or "")
+        count_argument("shards", self.shards)
 
     @property
     def sides(self) -> tuple[LatestSide, LatestSide]:

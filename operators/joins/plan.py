@@ -6,12 +6,13 @@ import base64
 import dataclasses
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from ...conf.errors import CheckpointError, SchemaError
+from ...conf.errors import CheckpointError, OptionError, SchemaError
+from ...conf.options import count_argument, flag_argument, text_argument, word_argument
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM
@@ -73,6 +74,43 @@ class JoinPlan:
     on_limit: OnLimit = "fail"
     release: ReleasePlan | None = None  # None: results leave in any order
     early: bool = False  # emit a row without a partner in the batch of its arrival, and retract it when it meets one
+
+    def __post_init__(self) -> None:
+        word_argument("how", self.how, How)
+        if self.output not in get_args(JoinOutput) or (self.left_alone and self.output != "all"):
+            raise OptionError(
+                f"output={self.output!r} with how={self.how!r}",
+                expected="'all', or 'latest' for a join that gives pairs",
+                hint="correct output",
+            )
+        text_argument("condition", self.condition)
+        _check_common(self)
+        if self.early:
+            self._check_early()
+        if self.left_alone:
+            _check_row_number(self.own_key, self.left.key)
+
+    def _check_early(self) -> None:
+        """Refuse early results of a join that retracts none, or could not retract them."""
+        if self.how in ("inner", "semi"):
+            raise OptionError(
+                f"early=True with how={self.how!r}",
+                expected="a join that gives rows without a partner: 'left', 'right', 'full' or 'anti'",
+                hint=f"leave out early: how={self.how!r} gives each result at once, and takes none back",
+            )
+        if self.release is not None:
+            raise OptionError(
+                "early=True with output_order",
+                expected="one of them: in the order of time, a row without a partner waits until it is final",
+                hint="leave out early or output_order",
+            )
+        if self.state_limit is not None and self.on_limit != "fail":
+            raise OptionError(
+                f"early=True with on_limit={self.on_limit!r}",
+                expected="on_limit='fail': a row that was given without a partner cannot be taken back after it is "
+                "dropped",
+                hint="leave out early or on_limit",
+            )
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -290,6 +328,21 @@ class AsOfPlan:
     state_limit: int | None = None  # the most bytes of all shards together, of which each may keep its part
     on_limit: OnLimit = "fail"
 
+    def __post_init__(self) -> None:
+        word_argument("how", self.how, AsOfHow)
+        _check_common(self)
+        if self.early and self.state_limit is not None:
+            raise OptionError(
+                f"early=True with state_limit={self.state_limit}",
+                expected="one of them: a result that was given cannot be revised after its row is dropped",
+                hint="leave out early or state_limit",
+            )
+        _check_row_number(self.own_key, self.left.key)
+        if self.tolerance is not None and self.tolerance < 0:
+            raise OptionError(
+                f"tolerance={self.tolerance!r}", expected="a duration, not negative", hint="correct tolerance"
+            )
+
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
         return self.left, self.right
@@ -337,6 +390,25 @@ class AsOfPlan:
 
     def changeable(self) -> dict[str, str]:
         return {} if self.state_limit is None else {"state limit": limit_text(self.state_limit, self.on_limit)}
+
+
+def _check_common(plan: JoinPlan | AsOfPlan) -> None:
+    """Refuse settings that make no sense in any join by time."""
+    text_argument("suffix", plan.suffix or "")
+    count_argument("shards", plan.shards)
+    word_argument("on_limit", plan.on_limit, OnLimit)
+    flag_argument("early", plan.early)
+
+
+def _check_row_number(own: Sequence[str], key: Sequence[str]) -> None:
+    """Raise SchemaError if the left stream's key contains a name in `own`, the columns of row numbers."""
+    taken = [name for name in own if name in key]
+    if taken:
+        raise SchemaError(
+            f"the left stream's key has {', '.join(taken)}, and results have a column of that name",
+            expected="another name in the key",
+            hint="rename the column before the join",
+        )
 
 
 def columns_to_json(sides: Sequence[JoinSide]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ...conf.errors import CheckpointError, OptionError
+from ...conf.options import count_argument
 from ...conf.units import parse_duration_us
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import NewestPerKey, ties_within
@@ -489,6 +490,12 @@ class ShardPlan:
     cost_s: float | None = None  # seconds per row, pinned; None to measure them
     seed: int = 0  # of the random shedding
     most_stale: int = 0  # number of longest-waiting keys that each shard reports
+
+    def __post_init__(self) -> None:
+        check_policy(self.policy)
+        count_argument("shards", self.shards)
+        count_argument("most_stale", self.most_stale, least=0)
+        count_argument("seed", self.seed, least=0)
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, as text."""

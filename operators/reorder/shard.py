@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
-from ...conf.options import text_argument
+from ...conf.options import count_argument, text_argument, word_argument
 from ...core.feedback.reports import ReorderReport
 from ...core.rows.buckets import spark_hash
 from ...core.rows.columns import columns_at, covers, with_nulls
@@ -64,6 +64,10 @@ class ReorderPlan:
     time_format: str | None = None  # of numbers in the time column, to report needed low-watermarks in microseconds
     # drop rows older than one of their key that has passed, if later operators need only the newest
     newest: bool = False
+
+    def __post_init__(self) -> None:
+        count_argument("shards", self.shards)
+        word_argument("late", self.late, Late)
 
     def identity(self) -> dict[str, str]:
         return {

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError, TableError
+from ...conf.options import names_argument, text_argument, word_argument
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.frames import some_at_once
@@ -75,6 +76,10 @@ def planned(
     `on` maps the stream's names to the table's. `columns` are the table's, None for all but those of `on`. A column
     whose name the stream has gets the `suffix`.
     """
+    word_argument("how", how, TableHow)
+    text_argument("suffix", suffix or "")
+    if names_argument("columns", columns) is not None:
+        columns = [columns] if isinstance(columns, str) else columns
     for schema, names, side in ((before, on, "stream"), (table, on.values(), "table")):
         absent = [name for name in names if name not in schema.names]
         if absent:

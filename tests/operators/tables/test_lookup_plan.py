@@ -45,10 +45,10 @@ def test_what_does_not_fit_is_refused():
         ({"on": {"id": "w"}}, "int64 and w of type int32"),
         ({"on": {"v": "v"}}, "double and v of type string"),
         ({"columns": ["no"]}, "has no no"),
-        ({"suffix": ""}, "called v"),
+        ({"columns": ["w", "w"]}, "called w"),
     ):
         with pytest.raises(SchemaError, match=match):
             plan(**problem)
     assert plan(on={"k": "v"}, columns=["v"], suffix="_x").schema.names[-2] == "v_x"
     with pytest.raises(OptionError, match="no columns"):
-        plan(how="semi", columns=[])
+        plan(how="semi", columns=["w"])
