@@ -7,13 +7,20 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
+import pyarrow as pa
+
+from ..conf.errors import OptionError
+from ..conf.options import duration_argument
 from ..operators.aggregates.parts import Aggregate
-from ..operators.group_by import OpenGroups, OpenGroupWindows, group_windows, open_groups
+from ..operators.group_by import GroupWindows, NewestGroups, group_windows, open_groups
 from ..operators.grouped.plan import Newest
-from ..operators.window_steps import KeyWindows, WindowMethod, open_sessions, open_windows
-from ..operators.windows.emission import Output
-from ..operators.windows.parse import RowOrder, RowsOf
-from ..operators.windows.shards.plan import ResultsFlush, Tombstones
+from ..operators.runtime.ticks import flush_rows_each
+from ..operators.step_arguments import late_argument
+from ..operators.window_steps import KeyWindows, WindowMethod, counts_again, group_argument, time_of
+from ..operators.windows.emission import Output, emit_for
+from ..operators.windows.parse import RowOrder, RowsOf, sessions_asked, windows_asked, windows_of_groups
+from ..operators.windows.shards.plan import NUMBER, ResultsFlush, Tombstones, WindowPlan
+from ..plan.nodes import check_complete
 from .steps import StreamSteps
 
 if TYPE_CHECKING:
@@ -27,7 +34,8 @@ StreamT = TypeVar("StreamT", bound=StreamSteps)
 
 @dataclasses.dataclass(frozen=True)
 class WindowedStream(Generic[StreamT]):
-    """A stream with windows, to be aggregated; made by :meth:`~upstream.UpdateStream.window`.
+    """A stream with windows, to be aggregated; made by :meth:`~upstream.UpdateStream.window`, or for groups of newest
+    rows by :meth:`GroupedStream.window`.
 
     Attributes
     ----------
@@ -37,7 +45,7 @@ class WindowedStream(Generic[StreamT]):
     """
 
     stream: StreamT
-    windows: KeyWindows | OpenGroupWindows
+    windows: KeyWindows | GroupWindows
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate each key's windows.
@@ -52,7 +60,8 @@ class WindowedStream(Generic[StreamT]):
         UpdateStream
             Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the
             aggregates. Its key is the stream's, or the columns of ``by``. Its time is ``window_time``, the last instant
-            inside the window, so that a later window holds exactly the windows inside it.
+            inside the window, so that a later window holds exactly the windows inside it. For groups, its key is the
+            group with ``window_id``, and tombstones remove windows that are empty again.
 
         Raises
         ------
@@ -65,63 +74,13 @@ class WindowedStream(Generic[StreamT]):
         Notes
         -----
         Guarantee: results are a function of the rows and the punctuation, whatever the order of arrival and the
-        batches. Each window closes once, when the low-watermark of all feeds has passed its end.
+        batches. Each window closes once, when the low-watermark of all feeds has passed its end. A result with
+        ``final = true`` does not change, and its state is dropped.
 
         Examples
         --------
         >>> stream.window("15 minutes").agg(speed=us.avg("speed"), rows=us.count()).schema.names
         ['vehicle_id', 'window_id', 'window_start', 'window_end', 'window_time', 'final', 'speed', 'rows', '_upstream']
-        """
-        return self.stream.__class__._of(self.windows.aggregated(aggregates))
-
-
-@dataclasses.dataclass(frozen=True)
-class WindowedGroupsStream(Generic[StreamT]):
-    """Windows of the newest rows, by group, to be aggregated; made by :meth:`GroupedStream.window`.
-
-    Attributes
-    ----------
-    stream
-    windows
-        What is known of them before their aggregates.
-    """
-
-    stream: StreamT
-    windows: OpenGroupWindows
-
-    def agg(self, **aggregates: Aggregate) -> StreamT:
-        """Aggregate the newest rows of each group and window.
-
-        Parameters
-        ----------
-        aggregates
-            The results' names, and what they are: ``vehicles=count(), slowest=min("speed")``.
-
-        Returns
-        -------
-        UpdateStream
-            Of results, and of tombstones for windows that are empty again: the columns of the group, ``window_id``,
-            ``window_start``, ``window_end``, ``window_time``, ``final``, and the aggregates. Its key is the group with
-            ``window_id``. Its time is ``window_time``, the last instant inside the window.
-
-        Raises
-        ------
-        OptionError
-            There is no aggregate.
-        SchemaError
-            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have
-            one name.
-
-        Notes
-        -----
-        Guarantee: results are those of a query over all rows that were not late, whatever their order of arrival and
-        the batches. A result with ``final = true`` does not change, and its state is dropped.
-
-        Examples
-        --------
-        >>> slow = stream.group_by("vehicle_id").window("15 minutes").agg(slowest=us.min("speed"))
-        >>> slow.schema.names[:5]
-        ['vehicle_id', 'window_id', 'window_start', 'window_end', 'window_time']
         """
         return self.stream.__class__._of(self.windows.aggregated(aggregates))
 
@@ -138,7 +97,7 @@ class GroupedStream(Generic[StreamT]):
     """
 
     stream: StreamT
-    groups: OpenGroups
+    groups: NewestGroups
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate the newest row of each key of a group.
@@ -189,7 +148,7 @@ class GroupedStream(Generic[StreamT]):
         zone: str | None = None,
         time_format: str | None = None,
         time_zone: str = "UTC",
-    ) -> WindowedGroupsStream[StreamT]:
+    ) -> WindowedStream[StreamT]:
         """Open windows of each group, in which each key counts once, with its newest row.
 
         Parameters
@@ -212,7 +171,7 @@ class GroupedStream(Generic[StreamT]):
 
         Returns
         -------
-        WindowedGroupsStream
+        WindowedStream
             To be aggregated by its method `agg`.
 
         Raises
@@ -234,12 +193,15 @@ class GroupedStream(Generic[StreamT]):
         """
         groups = self.groups
         groups.check_windows()
-        windows = group_windows(
-            groups.before, groups.columns, duration, slide, early=early, newest=newest, event_time=event_time,
-            allowed_lateness=allowed_lateness, late_location=late_location, origin=origin, zone=zone,
-            time_format=time_format, time_zone=time_zone, shards=groups.shards,
+        window = WindowPlan(
+            key=groups.columns, time=groups.before.time, time_format=time_format, time_zone=time_zone,
+            windows=windows_of_groups(duration, slide, origin, zone), aggregates={},
+            emit=emit_for("all", early=early), method="paned",
+            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=groups.shards,
+            schema=groups.before.arrow,
         )  # fmt: skip
-        return WindowedGroupsStream(self.stream, windows)
+        late = late_argument(late_location)
+        return WindowedStream(self.stream, group_windows(groups.before, window, late, newest, event_time))
 
 
 class StreamWindows(StreamSteps):
@@ -339,13 +301,28 @@ class StreamWindows(StreamSteps):
         >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
         >>> last = stream.window("1000 rows", slide="100 rows", of="stream").agg(rows=us.count())
         """
-        windows = open_windows(
-            self.plan, duration, slide, of=of, order=order, by=by, output=output, early=early, method=method,
-            allowed_lateness=allowed_lateness, late_location=late_location, origin=origin, zone=zone,
-            time_format=time_format, time_zone=time_zone, tombstones=tombstones, flush=flush, flush_rows=flush_rows,
-            flush_windows=flush_windows, shards=shards,
+        before, group, late = self.plan, group_argument("window", self.plan, by), late_argument(late_location)
+        numbered = of == "stream"
+        others = {
+            f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
+            "tombstones": tombstones != "fail", "flush": flush != "eager",
+        }  # fmt: skip
+        again = counts_again(before, output, others)
+        windows, by_rows = windows_asked(duration, slide, origin, zone, of=of, order=order)
+        plan = WindowPlan(
+            key=group or before.key, update_key=None if group is None else before.key,
+            time=NUMBER if numbered else None if by_rows else time_of(before, "windows by time"),
+            time_format=time_format, time_zone=time_zone, windows=windows, aggregates={},
+            emit=emit_for(output, early=early), method="paned" if method == "auto" else method,
+            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=shards,
+            schema=before.arrow.append(pa.field(NUMBER, pa.int64())) if numbered else before.arrow,
+            tombstones=tombstones, flush=flush, flush_rows=flush_rows_each(flush, flush_rows, shards, ResultsFlush),
+            flush_windows=flush_windows,
         )  # fmt: skip
-        return WindowedStream(self, windows)
+        if again:
+            plan = dataclasses.replace(plan, windows=windows_of_groups(duration, slide, origin, zone), update_key=None)
+            return WindowedStream(self, group_windows(before, plan, late))
+        return WindowedStream(self, KeyWindows(before, plan, late, method == "auto"))
 
     def session_window(
         self,
@@ -408,12 +385,21 @@ class StreamWindows(StreamSteps):
         --------
         >>> trips = stream.session_window("15 minutes", output="all").agg(rows=us.count(), top=us.max("speed"))
         """
-        windows = open_sessions(
-            self.plan, gap, by=by, output=output, early=early, allowed_lateness=allowed_lateness,
-            late_location=late_location, time_format=time_format, time_zone=time_zone, tombstones=tombstones,
-            shards=shards,
+        if output not in ("latest", "all"):
+            raise OptionError(
+                f"output={output!r} with session windows",
+                expected="'latest' or 'all': which session starts last is known only when it has closed",
+            )
+        before, group = self.plan, group_argument("session_window", self.plan, by)
+        check_complete(before.left_out)
+        plan = WindowPlan(
+            key=group or before.key, update_key=None if group is None else before.key,
+            time=time_of(before, "session windows"), time_format=time_format, time_zone=time_zone,
+            windows=sessions_asked(gap), aggregates={}, emit=emit_for(output, early=early), method="paned",
+            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=shards, schema=before.arrow,
+            tombstones=tombstones,
         )  # fmt: skip
-        return WindowedStream(self, windows)
+        return WindowedStream(self, KeyWindows(before, plan, late_argument(late_location)))
 
     def group_by(
         self,

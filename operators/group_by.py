@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import count_argument, duration_argument, text_argument
-from ..core.rows.event_times import check_time_type, check_time_zone
+from ..conf.options import count_argument, text_argument
+from ..core.rows.event_times import check_time_type
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.newest_nodes import GroupBy, WindowedGroups, WindowVersions
@@ -20,18 +19,13 @@ from .aggregates.parts import Aggregate, check_named
 from .grouped.plan import GroupPlan, GroupWindowPlan, Newest
 from .join_steps import versions
 from .joins.latest_plan import LatestSide, VersionPlan
-from .step_arguments import check_group_columns, check_result_names, late_argument, time_span
-from .windows.kinds import CalendarWindows, SlidingWindows
+from .step_arguments import check_group_columns, check_result_names, time_span
 from .windows.panes import check_size, paned
-from .windows.parse import windows_asked
 from .windows.shards.plan import WindowPlan
-
-if TYPE_CHECKING:
-    import datetime as dt
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenGroups:
+class NewestGroups:
     """Groups of the newest rows of a plan, whose aggregates or windows are to come."""
 
     before: Node
@@ -79,14 +73,14 @@ def open_groups(
     ttl: str | int | None,
     tombstone_retention: str | int | None,
     shards: int,
-) -> OpenGroups:
+) -> NewestGroups:
     """Return groups of the newest rows of a plan."""
     check_key_columns(before, "group_by")
     names = tuple(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
     if not names:
         raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
     check_group_columns("group_by({})", names, before.arrow)
-    return OpenGroups(
+    return NewestGroups(
         before,
         names,
         count_argument("shards", shards),
@@ -96,7 +90,7 @@ def open_groups(
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenGroupWindows:
+class GroupWindows:
     """Windows over the newest rows of groups, whose aggregates are to come."""
 
     before: Node
@@ -140,47 +134,21 @@ class OpenGroupWindows:
 
 def group_windows(
     before: Node,
-    group: tuple[str, ...],
-    duration: str,
-    slide: str | None,
-    *,
-    early: bool,
-    newest: Newest,
-    event_time: str | None,
-    allowed_lateness: str,
-    late_location: str | os.PathLike[str] | None,
-    origin: str | dt.datetime | dt.date | None,
-    zone: str | None,
-    time_format: str | None,
-    time_zone: str,
-    shards: int,
-) -> OpenGroupWindows:
-    """Return windows over the newest rows of groups."""
+    window: WindowPlan,
+    late_location: str | None,
+    newest: Newest = "window",
+    event_time: str | None = None,
+) -> GroupWindows:
+    """Return windows over the newest rows of groups; `window` has the event time of the rows."""
     if newest not in get_args(Newest):
         raise OptionError(
             f"newest={newest!r}",
             expected="'window' or 'table'",
             hint="'window' counts each key in each window, 'table' only in the windows of its newest row",
         )
-    if not isinstance(early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
-        raise OptionError(f"early={early!r}", expected="True or False")
-    check_time_zone("time_zone", time_zone)
-    text_argument("zone", zone)
-    text_argument("time_format", time_format)
-    count_argument("shards", shards)
-    lateness_us = duration_argument("allowed_lateness", allowed_lateness)
-    windows, by_rows = windows_asked(duration, slide, origin, zone)
-    over = windows.over if isinstance(windows, CalendarWindows) else windows
-    if by_rows or not isinstance(windows, SlidingWindows | CalendarWindows) or not isinstance(over, SlidingWindows):
-        raise OptionError(
-            f"group_by(…).window({duration!r}, slide={slide!r})",
-            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is taken back would change "
-            "landmark windows and windows of rows without number",
-            hint="give a duration, and a slide that is one too",
-        )
     time, key = text_argument("event_time", event_time), before.key
     if newest == "table":
-        if lateness_us or late_location is not None:
+        if window.lateness_us or late_location is not None:
             raise OptionError(
                 "allowed_lateness or late_location with newest='table'",
                 expected="neither: a window of a table never becomes final, so no row is late for it",
@@ -218,18 +186,7 @@ def group_windows(
             hint="name the column by which rows lie in windows: group_by(…).window(…, newest='table', "
             "event_time='join_time') after join_latest",
         )
-    window = WindowPlan(
-        key=group,
-        time=time,
-        time_format=time_format,
-        time_zone=time_zone,
-        windows=windows,
-        aggregates={},
-        emit="all+early" if early else "all",
-        method="paned",
-        lateness_us=lateness_us,
-        shards=shards,
-        schema=before.arrow,
+    plan = GroupWindowPlan(
+        dataclasses.replace(window, time=time), key, before.time, newest, window.early or newest == "table"
     )
-    plan = GroupWindowPlan(window, key, before.time, newest, early or newest == "table")
-    return OpenGroupWindows(before, plan, late_argument(late_location))
+    return GroupWindows(before, plan, late_location)

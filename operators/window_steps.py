@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import count_argument, duration_argument, names_argument, text_argument
-from ..core.rows.event_times import check_time_type, check_time_zone
+from ..core.rows.event_times import check_time_type
 from ..core.rows.key import Key
 from ..core.rows.text import check_collations
 from ..plan.nodes import IncompleteInput, Node, NumberRows, Window, check_complete
 from ..plan.properties import check_key_columns, check_promised, identity_of
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
-from .group_by import OpenGroupWindows, group_windows
-from .runtime.ticks import flush_rows_each
-from .step_arguments import check_group_columns, check_result_names, late_argument
-from .windows.emission import Output, emit_for
+from .step_arguments import check_group_columns, check_result_names
 from .windows.panes import check_size, paned
-from .windows.parse import RowOrder, RowsOf, windows_asked
 from .windows.sessions import SessionWindows
-from .windows.shards.plan import (
-    NUMBER,
-    ResultsFlush,
-    Tombstones,
-    WindowPlan,
-    check_method,
-    check_tombstones,
-    left_out_by_windows,
-    revises,
-)
-
-if TYPE_CHECKING:
-    import datetime as dt
-
+from .windows.shards.plan import NUMBER, WindowPlan, left_out_by_windows, revises
 
 WindowMethod = Literal["auto", "wid", "paned", "adaptive", "buffering"]
 
@@ -85,159 +66,45 @@ class KeyWindows:
         )  # fmt: skip
 
 
-def open_windows(
-    before: Node,
-    duration: str,
-    slide: str | None,
-    *,
-    of: RowsOf,
-    order: RowOrder | None,
-    by: str | Sequence[str] | None,
-    output: Output,
-    early: bool,
-    method: WindowMethod,
-    allowed_lateness: str,
-    late_location: str | os.PathLike[str] | None,
-    origin: str | dt.datetime | dt.date | None,
-    zone: str | None,
-    time_format: str | None,
-    time_zone: str,
-    tombstones: Tombstones,
-    flush: ResultsFlush,
-    flush_rows: int | None,
-    flush_windows: int,
-    shards: int,
-) -> KeyWindows | OpenGroupWindows:
-    """Return windows on a plan's time or its rows; windows of groups over windows that are given again."""
-    check_key_columns(before, "window")
-    group = _group_argument("window", before, by)
-    emit = emit_for(output, early=early)
-    check_method(method)
-    check_tombstones(tombstones)
+def counts_again(before: Node, output: str, others: Mapping[str, bool]) -> bool:
+    """Return whether windows are over windows that are given again, of which the newest result counts.
+
+    Refuse other streams that leave rows out, and arguments in `others` that do not go with such windows.
+    """
     revised = identity_of(before) if isinstance(before.left_out, IncompleteInput) and output == "all" else None
-    if revised is not None and set(revised) > set(before.key):
-        others = {
-            f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
-            "tombstones": tombstones != "fail", "flush": flush != "eager",
-        }  # fmt: skip
-        given = ", ".join(name for name, given in others.items() if given)
-        if given:
-            raise OptionError(
-                f"{given} of a window over windows that are given again",
-                expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
-                hint="leave them out",
-            )
-        return group_windows(
-            before, group or before.key, duration, slide, early=early, newest="window", event_time=None,
-            allowed_lateness=allowed_lateness, late_location=late_location, origin=origin, zone=zone,
-            time_format=time_format, time_zone=time_zone, shards=shards,
-        )  # fmt: skip
-    check_complete(before.left_out)
-    check_time_zone("time_zone", time_zone)
-    count_argument("shards", shards)
-    each = flush_rows_each(flush, flush_rows, shards, ResultsFlush)
-    count_argument("flush_windows", flush_windows)
-    if flush != "lazy" and flush_windows != 1:
+    if revised is None or not set(revised) > set(before.key):
+        check_complete(before.left_out)
+        return False
+    given = ", ".join(name for name, there in others.items() if there)
+    if given:
         raise OptionError(
-            f"flush_windows={flush_windows} with flush={flush!r}", expected="flush_windows with flush='lazy' only"
+            f"{given} of a window over windows that are given again",
+            expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
+            hint="leave them out",
         )
-    text_argument("zone", zone)
-    text_argument("time_format", time_format)
-    windows, by_rows = windows_asked(duration, slide, origin, zone, of=of, order=order)
-    if not by_rows:
-        _check_time(before, "windows by time")
-    of_stream = of == "stream"
-    plan = WindowPlan(
-        key=group or before.key,
-        update_key=None if group is None else before.key,
-        time=NUMBER if of_stream else None if by_rows else before.time,
-        time_format=time_format,
-        time_zone=time_zone,
-        windows=windows,
-        aggregates={},
-        emit=emit,
-        method="paned" if method == "auto" else method,
-        lateness_us=duration_argument("allowed_lateness", allowed_lateness),
-        shards=shards,
-        schema=before.arrow.append(pa.field(NUMBER, pa.int64())) if of_stream else before.arrow,
-        tombstones=tombstones,
-        flush=flush,
-        flush_rows=each,
-        flush_windows=flush_windows,
-    )
-    return KeyWindows(before, plan, late_argument(late_location), method == "auto")
+    return True
 
 
-def open_sessions(
-    before: Node,
-    gap: str,
-    *,
-    by: str | Sequence[str] | None,
-    output: Literal["latest", "all"],
-    early: bool,
-    allowed_lateness: str,
-    late_location: str | os.PathLike[str] | None,
-    time_format: str | None,
-    time_zone: str,
-    tombstones: Tombstones,
-    shards: int,
-) -> KeyWindows:
-    """Return the sessions of a plan's rows."""
-    check_key_columns(before, "session_window")
-    group = _group_argument("session_window", before, by)
-    if output not in ("latest", "all"):
-        raise OptionError(
-            f"output={output!r} with session windows",
-            expected="'latest' or 'all': which session starts last is known only when it has closed",
-        )
-    check_tombstones(tombstones)
-    check_complete(before.left_out)
-    check_time_zone("time_zone", time_zone)
-    count_argument("shards", shards)
-    text_argument("time_format", time_format)
-    gap_us = duration_argument("gap", gap)
-    if gap_us <= 0:
-        raise OptionError(f"gap={gap!r}", expected="at least 1 microsecond, such as '5 minutes'")
-    _check_time(before, "session windows")
-    plan = WindowPlan(
-        key=group or before.key,
-        update_key=None if group is None else before.key,
-        time=before.time,
-        time_format=time_format,
-        time_zone=time_zone,
-        windows=SessionWindows(gap_us),
-        aggregates={},
-        emit=emit_for(output, early=early),
-        method="paned",
-        lateness_us=duration_argument("allowed_lateness", allowed_lateness),
-        shards=shards,
-        schema=before.arrow,
-        tombstones=tombstones,
-    )
-    return KeyWindows(before, plan, late_argument(late_location))
-
-
-def _check_time(plan: Node, what: str) -> None:
-    """Refuse windows over rows without an event time, or without a low-watermark."""
-    if plan.time is None:
+def time_of(before: Node, what: str) -> str:
+    """Return the event time for windows; refuse rows without one, or without a low-watermark."""
+    if before.time is None:
         raise OptionError(
             f"{what} on a stream without a time",
             expected="UpdateStream(df, key=…, event_time=…)",
             hint="name the time column",
         )
-    check_promised(plan, what, "; windows of rows (window('100 rows')) need none")
+    check_promised(before, what, "; windows of rows (window('100 rows')) need none")
+    return before.time
 
 
-def _group_argument(step: str, plan: Node, by: str | Sequence[str] | None) -> tuple[str, ...] | None:
+def group_argument(step: str, before: Node, by: str | Sequence[str] | None) -> Key | None:
     """Return the columns by which windows group rows; None for the update key."""
-    names = names_argument("by", by)
-    if names is None:
+    check_key_columns(before, step)
+    group = None if by is None else Key(dict.fromkeys(Key.given(by, "by")))
+    if group is None or group == before.key:
         return None
-    group = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
-    if group == plan.key:
-        return None
-    check_group_columns(f"{step}(by={{}})", group, plan.arrow)
-    check_collations(plan.schema, names=group)
+    check_group_columns(f"{step}(by={{}})", group, before.arrow)
+    check_collations(before.schema, names=group)
     return group
 
 

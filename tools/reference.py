@@ -15,12 +15,12 @@ from operator import attrgetter
 from typing import Any
 
 import upstream
-from upstream.api.windows import GroupedStream, WindowedGroupsStream, WindowedStream
+from upstream.api.windows import GroupedStream, WindowedStream
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
-    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "WindowedGroupsStream", "interval"],
+    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "interval"],
     "Continuous queries": ["queries", "Queries"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
@@ -42,7 +42,6 @@ _NOT_AT_THE_TOP: dict[str, Any] = {
     "queries": import_module("upstream.api.queries").queries,
     "WindowedStream": WindowedStream,
     "GroupedStream": GroupedStream,
-    "WindowedGroupsStream": WindowedGroupsStream,
 }
 """Classes that methods return, and that nobody imports; a function that has the name of a package."""
 

@@ -8,8 +8,10 @@ import re
 from typing import Literal, NoReturn, get_args
 
 from ...conf.errors import OptionError
+from ...conf.options import duration_argument, text_argument
 from ...conf.units import parse_duration_us
 from .kinds import Calendar, CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from .sessions import SessionWindows
 
 RowsOf = Literal["key", "stream"]
 """The rows that windows of rows count: those of each key by itself, or those of the whole stream."""
@@ -97,6 +99,7 @@ def windows_asked(
     order: RowOrder | None = None,
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
     """Return the windows of any kind for a range and a slide, and whether they are over rows as they arrive."""
+    text_argument("zone", zone)
     rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
     _check_counting(of, order, of_rows=rows or (landmark and slides_by_row), slides_by_row=slides_by_row)
     if rows:
@@ -114,6 +117,30 @@ def windows_asked(
         # Where every row ends a window, the order in which they are counted makes no difference.
         return (dataclasses.replace(found, order="time") if found.every == 1 else found), False
     return window_by_time(range_, slide, origin=origin, zone=zone), False
+
+
+def sessions_asked(gap: str) -> SessionWindows:
+    """Return the session windows of a gap."""
+    gap_us = duration_argument("gap", gap)
+    if gap_us <= 0:
+        raise OptionError(f"gap={gap!r}", expected="at least 1 microsecond, such as '5 minutes'")
+    return SessionWindows(gap_us)
+
+
+def windows_of_groups(
+    range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
+) -> SlidingWindows | CalendarWindows:
+    """Return windows over rows that may be taken back, as :func:`windows_asked`; refuse those without an end."""
+    windows, by_rows = windows_asked(range_, slide, origin, zone)
+    over = windows.over if isinstance(windows, CalendarWindows) else windows
+    if by_rows or not isinstance(windows, SlidingWindows | CalendarWindows) or not isinstance(over, SlidingWindows):
+        raise OptionError(
+            f"group_by(…).window({range_!r}, slide={slide!r})",
+            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is taken back would change "
+            "landmark windows and windows of rows without number",
+            hint="give a duration, and a slide that is one too",
+        )
+    return windows
 
 
 def _check_counting(of: object, order: object, *, of_rows: bool, slides_by_row: bool) -> None:

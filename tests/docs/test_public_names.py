@@ -14,7 +14,7 @@ from kit import modules
 from kit.sink import Sink
 
 import upstream as us
-from upstream.api.windows import GroupedStream, WindowedGroupsStream, WindowedStream
+from upstream.api.windows import GroupedStream, WindowedStream
 
 from . import docstrings
 from .docstrings import NAMES, ON_SPARK, free_names, needs_spark
@@ -85,8 +85,7 @@ def callee(node: ast.expr) -> Any:
             WindowedStream.agg: us.UpdateStream,
             us.UpdateStream.group_by: GroupedStream,
             GroupedStream.agg: us.UpdateStream,
-            GroupedStream.window: WindowedGroupsStream,
-            WindowedGroupsStream.agg: us.UpdateStream,
+            GroupedStream.window: WindowedStream,
         }
         plain = getattr(us.UpdateStream, getattr(step, "__name__", ""), None) is step and "Self" in str(
             getattr(step, "__annotations__", {}).get("return")

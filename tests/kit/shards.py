@@ -125,9 +125,9 @@ CASES = {
         NumberingPlan(pa.schema([SCHEMA.field("v"), (NUMBER, pa.int64()), SCHEMA.field(SYSTEM)])), ()
     ),
     "join": _case(
-        JoinPlan(_SIDE, _SIDE, IntervalBand(2, 3)),
+        JoinPlan(_SIDE, _SIDE, IntervalBand(2, 3), how="left"),
         {"band": IntervalBand(2, 4)},
-        {"how": "left"},
+        {"how": "inner"},
         {"condition": "l.v > 1"},
         {"output": "latest"},
         {"early": True},

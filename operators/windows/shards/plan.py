@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ....conf.errors import MalformedRowError, OptionError, SchemaError
-from ....core.rows.event_times import NO_TIME, event_time_us
+from ....conf.options import count_argument, text_argument
+from ....core.rows.event_times import NO_TIME, check_time_zone, event_time_us
 from ....core.rows.exact_integers import Int64s
 from ....core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
 from ....plan.nodes import IncompleteInput
@@ -44,22 +45,6 @@ NUMBER = "__upstream_row"
 """The column of a row's number in the stream, for windows over the rows of the whole stream."""
 
 
-def check_method(method: str) -> None:
-    """Refuse an unknown method."""
-    if method not in (*get_args(Method), "auto"):
-        raise OptionError(f"method={method!r}", expected="auto, " + ", ".join(get_args(Method)))
-
-
-def check_tombstones(tombstones: str) -> None:
-    """Refuse an unknown treatment of tombstones."""
-    if tombstones not in get_args(Tombstones):
-        raise OptionError(
-            f"tombstones={tombstones!r}",
-            expected="'fail' or 'drop'",
-            hint="a tombstone has a key and a time, and no values that could be taken out of an aggregate",
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class WindowPlan:
     """The settings of a window operator. A checkpoint is bound to :meth:`identity`.
@@ -89,6 +74,25 @@ class WindowPlan:
     flush_rows: int | None = None  # slow flush: most results that leave a shard in a batch
     flush_windows: int = 1  # lazy flush: windows after which a result leaves at the latest
     update_key: tuple[str, ...] | None = None  # of the rows, if windows are by other columns; else None
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise OptionError(f"method={self.method!r}", expected="auto, " + ", ".join(get_args(Method)))
+        if self.tombstones not in get_args(Tombstones):
+            raise OptionError(
+                f"tombstones={self.tombstones!r}",
+                expected="'fail' or 'drop'",
+                hint="a tombstone has a key and a time, and no values that could be taken out of an aggregate",
+            )
+        check_time_zone("time_zone", self.time_zone)
+        text_argument("time_format", self.time_format)
+        count_argument("shards", self.shards)
+        count_argument("flush_windows", self.flush_windows)
+        if self.flush != "lazy" and self.flush_windows != 1:
+            raise OptionError(
+                f"flush_windows={self.flush_windows} with flush={self.flush!r}",
+                expected="flush_windows with flush='lazy' only",
+            )
 
     @cached_property
     def algebra(self) -> Aggregates:
