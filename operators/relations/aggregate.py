@@ -25,10 +25,10 @@ from .zsets import (
     Live,
     Span,
     Steps,
-    consolidated,
     cumulated,
     delta_frame,
     empty_delta,
+    equal_rows,
     int64s,
     key_numbers,
     live,
@@ -264,22 +264,18 @@ class AggregateOperator(Operator):
         if changes.height == 0 and not begins:
             return self.nothing
         by = [name for name, _ in self._by]
-        rows = self._columns.of(with_columns(changes, self._by)).select(*by, *self._columns.schema.names, TIME, WEIGHT)
+        rows = self._columns.of(with_columns(changes, self._by))[[*by, *self._columns.schema.names, TIME, WEIGHT]]
         groups = numbered(rows, by)
-        keys = rows.select(by)[groups.first] if by else pl.DataFrame({_ROWS: [0]}).select([])
-        count = len(groups.first) if by else 1
+        keys = rows[by][groups.first] if by else pl.DataFrame({_ROWS: [0]}).select([])
+        numbers = key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64)
         ids, times = groups.ids, int64s(rows, TIME)
-        extra = np.full(count, OLD)
         if begins:
             self._values["begun"] = True
-            extra = np.append(extra, span.start)
-        at = np.concatenate([times, extra])
-        of = np.concatenate([ids, np.arange(count), np.zeros(len(extra) - count, dtype=np.int64)])
-        points = Points(
-            cumulated(of, at, np.zeros(len(at), dtype=np.int64)),
-            keys,
-            key_numbers(rows, by)[groups.first] if by else np.zeros(1, dtype=np.int64),
-        )
+            points = self._points(keys, numbers, np.append(ids, 0), np.append(times, span.start))
+        elif span.net:
+            points = Points.of_net(span.until - 1, keys, numbers)
+        else:
+            points = self._points(keys, numbers, ids, times)
         positions = points.positions(ids, times)
         weights = int64s(rows, WEIGHT)
         result = self._sums.step(points, rows, positions, weights)
@@ -294,18 +290,25 @@ class AggregateOperator(Operator):
             there = there | (points.steps.times != OLD) | (not begins)
         return self._moved(points, found, there)
 
+    def _points(self, keys: pl.DataFrame, numbers: Int64s, ids: Int64s, times: Int64s) -> Points:
+        """Return each group's time before the step, and all change points."""
+        count = len(numbers)
+        of, at = np.concatenate([ids, np.arange(count)]), np.concatenate([times, np.full(count, OLD)])
+        return Points(cumulated(of, at, np.zeros(len(at), dtype=np.int64)), keys, numbers)
+
     def contents(self) -> pl.DataFrame | None:
         by = [name for name, _ in self._by]
         keys = self._sums.groups() if by else pl.DataFrame({_ROWS: [0]}).select([])
         count = keys.height if by else 1
         ids = np.arange(count)
         numbers = key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64)
-        points = Points(cumulated(ids, np.full(count, OLD), np.zeros(count, dtype=np.int64)), keys, numbers)
+        points = self._points(keys, numbers, ids[:0], ids[:0])
         columns = [self._sums.before(points)]
         columns += [each.before(points) for each in self._distinct]
         if self._of_rows is not None:
             columns.append(self._of_rows.before(points))
-        return delta_frame(self._shown(points, self._with_lists(pl.concat(columns, how="horizontal")), ids), 0, 1)
+        found = self._shown(self._with_lists(pl.concat(columns, how="horizontal")))
+        return delta_frame(self._with_keys(points, found, ids), 0, 1)
 
     def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
         """Replace null lists by empty ones: Spark collects no values into an empty list."""
@@ -314,18 +317,22 @@ class AggregateOperator(Operator):
 
     def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
         """Retract each group's old row and emit its new one, at each change point."""
-        steps = points.steps
-        now = np.flatnonzero(there & (steps.times != OLD))
+        steps, shown = points.steps, self._shown(found)
         follows = np.flatnonzero(steps.times != OLD)
-        before = follows[there[follows - 1]]
+        both = follows[there[follows] & there[follows - 1]]
+        differs = np.ones(len(there), dtype=np.bool_)
+        differs[both[equal_rows(shown, both - 1, both)]] = False
+        now = follows[there[follows] & differs[follows]]
+        before = follows[there[follows - 1] & differs[follows]]
         times = np.concatenate([steps.times[before], steps.times[now]])
-        signs = np.concatenate([np.full(len(before), -1), np.full(len(now), 1)])
-        shown = self._shown(points, found, np.concatenate([before - 1, now]))
-        return consolidated(delta_frame(shown, times, signs))
+        signs = np.repeat(np.array([-1, 1]), [len(before), len(now)])
+        return delta_frame(self._with_keys(points, shown, np.concatenate([before - 1, now])), times, signs)
 
-    def _shown(self, points: Points, found: pl.DataFrame, at: Int64s) -> pl.DataFrame:
-        values = found[at]
-        keys = points.keys[points.steps.ids[at]].rename(self._names) if self._by else None
-        columns = [] if keys is None else keys.get_columns()
-        columns += [values.get_column(name).cast(self.dtypes[name]) for name in list(self.dtypes)[len(columns) :]]
-        return pl.DataFrame(columns)
+    def _shown(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns of the result, without those of the groups."""
+        names = list(self.dtypes)[len(self._by) :]
+        return pl.DataFrame([found.get_column(name).cast(self.dtypes[name]) for name in names])
+
+    def _with_keys(self, points: Points, shown: pl.DataFrame, at: Int64s) -> pl.DataFrame:
+        keys = points.keys[points.steps.ids[at]].rename(self._names).get_columns() if self._by else []
+        return pl.DataFrame([*keys, *(shown[at].get_columns() if shown.width else [])])

@@ -54,6 +54,11 @@ class Arrangement:
             return self.read_between(PlaceRanges.of_keys(numbers))
         return self._frame(self._runs.find(key_places(numbers)))
 
+    def read_table(self, numbers: Int64s) -> pa.Table:
+        """Return all rows of the keys with some numbers, as Arrow keeps them."""
+        self._found = self._runs.find(key_places(numbers))
+        return self._found.rows
+
     def read_between(self, ranges: PlaceRanges) -> pl.DataFrame:
         """Return the rows at some places."""
         return self._frame(self._runs.find_between(ranges.disjoint()))
@@ -81,8 +86,12 @@ class Arrangement:
 
         All rows at their places were read.
         """
+        self.write_table(to_table(conformed(rows, self._dtypes), self._schema), places, replaced)
+
+    def write_table(self, rows: pa.Table, places: UInt64s, replaced: npt.NDArray[np.bool_] | None = None) -> None:
+        """Write rows with the arrangement's columns, as :meth:`write_at`."""
         stays = np.zeros(len(self.places), dtype=np.bool_) if replaced is None else ~replaced
-        self._runs.replace(self._found, stays, to_table(conformed(rows, self._dtypes), self._schema), places)
+        self._runs.replace(self._found, stays, rows, places)
 
     def _frame(self, found: Found) -> pl.DataFrame:
         self._found = found

@@ -13,8 +13,22 @@ from ...core.rows.exact_integers import Int64s
 from ..aggregates import functions as exact
 from ..aggregates.algebra import Aggregates, prefixes
 from ..aggregates.parts import Aggregate
+from ..state.key_runs import key_places
 from .arrangement import OperatorState
-from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, dtypes_of, int64s, key_numbers, numbered, to_table
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Steps,
+    conformed,
+    cumulated,
+    differences,
+    dtypes_of,
+    int64s,
+    key_numbers,
+    numbered,
+    to_table,
+)
 
 _BYTES = 32
 
@@ -65,9 +79,20 @@ class Points:
         self.size = len(steps.ids)
         self.begins = np.flatnonzero(steps.firsts)
         self.ends = np.flatnonzero(steps.lasts)
+        self.net = False
+
+    @classmethod
+    def of_net(cls, time: int, keys: pl.DataFrame, numbers: Int64s) -> Points:
+        """Return two points of each group: before the step, and a time at which all changes of the step count."""
+        n = len(numbers)
+        points = cls(Steps(np.repeat(np.arange(n), 2), np.tile([OLD, time], n), []), keys, numbers)
+        points.net = True
+        return points
 
     def positions(self, groups: Int64s, times: Int64s) -> Int64s:
         """Return the positions of change points, given by group and time."""
+        if self.net:
+            return self.ends[groups]
         size = len(groups)
         order = np.lexsort((np.concatenate([times, self.steps.times]), np.concatenate([groups, self.steps.ids])))
         is_point = order >= size
@@ -87,7 +112,7 @@ class Sums:
         state: OperatorState,
         part: str = "sums",
     ) -> None:
-        self._by = by.names
+        self._by, self._keys = by.names, by
         self._aggregates = Aggregates.of(aggregates, schema)
         self._inputs = pa.schema([schema.field(name) for name in self._aggregates.inputs])
         self._state = self._aggregates.state_schema
@@ -114,41 +139,60 @@ class Sums:
         self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s
     ) -> tuple[npt.NDArray[np.bool_], pa.Table]:
         """Return a mask of these groups among the rows that were read, and the sums at each change point."""
-        old = self._kept.read(points.numbers)
-        groups = np.zeros(old.height, dtype=np.int64)
-        if self._by:
-            groups = numbered(pl.concat([points.keys, old.select(self._by)]), self._by).ids[points.groups :]
+        kept = self._kept.read_table(points.numbers)
+        old = from_bytes(kept.select(self._stored.names), self._state)
+        groups = self._groups(points, kept)
         mine = groups < points.groups
-        table = from_bytes(to_table(old, self._stored), self._state)
-        came = self._lifted(points, rows, positions, weights)
+        if not mine.all():
+            old, groups = old.filter(pa.array(mine)), groups[mine]
+        table = to_table(rows, self._inputs.append(pa.field(TIME, pa.int64())))
+        if points.net:
+            return mine, self._net(points.groups, old, groups, table, positions >> 1, weights)
+        came = self._lifted(points.size, table, positions, weights)
         came = self._aggregates.combine(
-            pa.concat_tables([came, table.filter(pa.array(mine))]),
-            np.concatenate([np.arange(points.size), points.begins[groups[mine]]]),
+            pa.concat_tables([came, old]),
+            np.concatenate([np.arange(points.size), points.begins[groups]]),
             points.size,
         )
         total = prefixes(self._aggregates, came, points.steps.ids)
         if (weights < 0).any():
-            left = self._lifted(points, rows, positions, -weights)
+            left = self._lifted(points.size, table, positions, -weights)
             total = self._aggregates.retract(total, prefixes(self._aggregates, left, points.steps.ids))
         return mine, total
+
+    def _groups(self, points: Points, kept: pa.Table) -> Int64s:
+        """Return each kept row's group; for rows of other groups, a number above those of the groups."""
+        if not self._by:
+            return np.zeros(kept.num_rows, dtype=np.int64)
+        keys = pl.from_arrow(kept.select(self._by))
+        assert isinstance(keys, pl.DataFrame)
+        return numbered(points.keys.vstack(conformed(keys, dict(points.keys.schema))), self._by).ids[points.groups :]
+
+    def _net(self, n: int, old: pa.Table, of: Int64s, rows: pa.Table, group: Int64s, weights: Int64s) -> pa.Table:
+        """Return the sums of n groups before and after a step whose changes all count at its end."""
+        before = self._aggregates.combine(old, of, n)
+        both = pa.concat_tables([before, self._lifted(n, rows, group, weights)])
+        after = self._aggregates.combine(both, np.tile(np.arange(n), 2), n)
+        if (weights < 0).any():
+            after = self._aggregates.retract(after, self._lifted(n, rows, group, -weights))
+        return pa.concat_tables([before, after]).take(pa.array(np.arange(2 * n).reshape(2, n).T.ravel()))
 
     def _lowered(self, total: pa.Table) -> pl.DataFrame:
         results = pl.from_arrow(self._aggregates.lower(total))
         assert isinstance(results, pl.DataFrame)
         return results
 
-    def _lifted(self, points: Points, rows: pl.DataFrame, positions: Int64s, weights: Int64s) -> pa.Table:
-        copies = np.repeat(np.arange(rows.height), np.maximum(weights, 0))
-        some = rows.select(*self._inputs.names, TIME)[copies]
-        table = to_table(some, self._inputs.append(pa.field(TIME, pa.int64())))
-        return self._aggregates.lift(table, positions[copies], points.size)
+    def _lifted(self, states: int, rows: pa.Table, positions: Int64s, weights: Int64s) -> pa.Table:
+        copies = np.repeat(np.arange(rows.num_rows), np.maximum(weights, 0))
+        return self._aggregates.lift(rows.take(pa.array(copies)), positions[copies], states)
 
     def _keep(self, points: Points, replaced: npt.NDArray[np.bool_], state: pa.Table) -> None:
-        frame = pl.from_arrow(as_bytes(state))
-        assert isinstance(frame, pl.DataFrame)
         there = self._rows(state) > 0
-        rows = (points.keys.hstack(frame) if self._by else frame).filter(pl.Series(there))
-        self._kept.write(rows, points.numbers[there], replaced)
+        keys = to_table(points.keys, self._keys).columns if self._by else []
+        rows = pa.table([*keys, *as_bytes(state).columns], schema=pa.schema([*self._keys, *self._stored]))
+        if not there.all():
+            rows = rows.filter(pa.array(there))
+        self._kept.write_table(rows, key_places(points.numbers[there]), replaced)
 
     @staticmethod
     def _rows(state: pa.Table) -> Int64s:

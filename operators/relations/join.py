@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
-from .operator import Evaluable, Operator, needed, with_columns
+from .operator import Evaluable, Operator, needed
 from .plan.bounds import Partners
 from .zsets import (
     OLD,
@@ -40,20 +41,43 @@ _LEFT, _RIGHT = "__left", "__right"
 
 @dataclass(frozen=True)
 class _Side:
-    """The rows of one input that a step concerns: those that change, and those of the same keys.
-
-    ``events`` has the weights by row (column ``__row``) and time; rows that were there before have one at OLD.
-    ``old`` has the positions of these, in the order in which they were read.
-    """
+    """The distinct rows of one input that a step concerns: those that change, and those of the same keys."""
 
     rows: pl.DataFrame
     keys: pl.DataFrame
     places: UInt64s
-    events: pl.DataFrame
-    old: Int64s
+    old: Int64s  # The positions of the rows that were there, in the order in which they were read.
     is_old: npt.NDArray[np.bool_]
-    changes: npt.NDArray[np.bool_]
-    matches: Int64s
+    changed: Int64s  # The positions of the changes' rows.
+    times: Int64s  # Of the changes.
+    weights: Int64s  # Of the changes.
+    before: Int64s  # By row: its weight before the step.
+    matches: Int64s  # By row: the weight of its partners before the step.
+
+    @cached_property
+    def after(self) -> Int64s:
+        """Each row's weight after the step."""
+        after = self.before.copy()
+        np.add.at(after, self.changed, self.weights)
+        return after
+
+    @cached_property
+    def changes(self) -> npt.NDArray[np.bool_]:
+        """The mask of the rows that change."""
+        mask = np.zeros(self.rows.height, dtype=np.bool_)
+        mask[self.changed] = True
+        return mask
+
+    @cached_property
+    def events(self) -> pl.DataFrame:
+        """The weights by row and time; rows that were there before have one at OLD."""
+        rows = pl.Series("__row", np.concatenate([self.old, self.changed]))
+        times = np.concatenate([np.full(len(self.old), OLD), self.times])
+        return delta_frame(rows.to_frame(), times, np.concatenate([self.before[self.old], self.weights]))
+
+
+_Alone = tuple[pl.DataFrame, Int64s]
+"""Rows of a side that come or leave by the number of their partners, and the number of each row of the side."""
 
 
 class _Input:
@@ -68,6 +92,7 @@ class _Input:
         needed: Partners | None,
         state: OperatorState,
         part: str,
+        within: Sequence[str] | None,
     ) -> None:
         self.columns = schema.names
         self.kept = kept
@@ -76,7 +101,7 @@ class _Input:
         self.counts = counts
         more = [pa.field(name, pa.int64()) for name in ((WEIGHT, _MATCHES) if counts else (WEIGHT,))]
         self._names = [name for name, _ in self.keys]
-        self.arrangement = state.arrangement(part, pa.schema([*schema, *more]), schema.names)
+        self.arrangement = state.arrangement(part, pa.schema([*schema, *more]), within or schema.names)
         self._values = state.values
         self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
 
@@ -123,56 +148,41 @@ class _Input:
         """Return the changes that may have partners, those that have a null in their key, and the keys' numbers."""
         if not self.keys or changes.height == 0:
             return changes, changes.clear(), np.zeros(changes.height, dtype=np.int64)
-        keys = with_columns(changes, self.keys).select(self._names)
-        null = keys.select(pl.any_horizontal(pl.all().is_null()).alias("null")).get_column("null")
+        keys = self._keys_of(changes)
         numbers = key_numbers(keys, self._names)
+        if not any(each.null_count() for each in keys.get_columns()):
+            return changes, changes.clear(), numbers
+        null = keys.select(pl.any_horizontal(pl.all().is_null()).alias("null")).get_column("null")
         return changes.filter(~null), changes.filter(null), numbers[~null.to_numpy()]
 
-    def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> _Side:
-        """Return the rows that a step concerns.
+    def _keys_of(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return pl.DataFrame([key.series(rows, name) for name, key in self.keys])
 
-        Parameters
-        ----------
-        changes
-            Of this input.
-        own : int64 array of length changes
-            The numbers of their keys.
-        other : int64 array
-            The numbers of the keys that change in the other input.
-        """
+    def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> _Side:
+        """Return the rows that a step concerns, given the numbers of the keys that change in both inputs."""
         own_places = self.arrangement.places_of(changes, own)
         found = self.arrangement.read_between(PlaceRanges.of_keys(other).joined(own_places))
         places = self.arrangement.places
-        if self.counts:
-            changes = changes.with_columns(pl.lit(0, pl.Int64).alias(_MATCHES))
         # Rows at other places are distinct and equal to none that changes.
         same = is_among(places, np.sort(own_places))
-        apart = len(same) - int(same.sum())
-        old = found.with_columns(pl.lit(OLD).alias(TIME))
-        changing = pl.concat([old.filter(pl.Series(same)), changes.select(old.columns)])
-        together = pl.concat([old.filter(pl.Series(~same)), changing])
-        ids, first = numbered(changing, self.columns)
+        order = np.concatenate([np.flatnonzero(~same), np.flatnonzero(same)])
+        apart = len(same) - int(np.count_nonzero(same))
+        together = pl.concat([found[self.columns][order], changes[self.columns]])
+        ids, first = numbered(together[apart:], self.columns)
         ids = np.concatenate([np.arange(apart), ids + apart])
         first = np.concatenate([np.arange(apart), first + apart])
-        rows = together.select(self.columns)[first]
-        at = np.empty(found.height, dtype=np.int64)
-        at[~same], at[same] = ids[:apart], ids[apart : found.height]
-        is_old, changed = np.zeros(len(first), dtype=np.bool_), np.zeros(len(first), dtype=np.bool_)
-        is_old[at] = True
-        changed[ids[found.height :]] = True
-        matches = np.zeros(len(first), dtype=np.int64)
+        rows = together[first]
+        old = np.empty(found.height, dtype=np.int64)
+        old[order] = ids[: found.height]
+        is_old = np.zeros(len(first), dtype=np.bool_)
+        is_old[old] = True
+        before, matches = np.zeros((2, len(first)), dtype=np.int64)
+        before[old] = int64s(found, WEIGHT)
         if self.counts:
-            matches[at] = int64s(found, _MATCHES)
-        return _Side(
-            rows,
-            with_columns(rows, self.keys).select(self._names),
-            np.concatenate([places[~same], places[same], own_places])[first],
-            together.select(pl.Series("__row", ids), TIME, WEIGHT),
-            at,
-            is_old,
-            changed,
-            matches,
-        )
+            matches[old] = int64s(found, _MATCHES)
+        keys, places = self._keys_of(rows), np.concatenate([places[order], own_places])[first]
+        times, weights = int64s(changes, TIME), int64s(changes, WEIGHT)
+        return _Side(rows, keys, places, old, is_old, ids[found.height :], times, weights, before, matches)
 
 
 class JoinOperator(Operator):
@@ -187,26 +197,9 @@ class JoinOperator(Operator):
     one of which rows have partners for some time only, those of about twice that time. Rows with a null in their key
     have no partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
 
-    Parameters
-    ----------
-    schema, left, right : pyarrow.Schema
-        Of the result and of the inputs.
-    how : str
-    on : sequence of (Computed, Computed)
-        Over the left, and over the right; equal keys match, null matches nothing.
-    condition : Computed or None
-        Over the columns of both.
-    state : State
-    static : (bool, bool)
-        Whether the left, and the right, change in the first step only.
-    needed : (Partners or None, Partners or None)
-        How long rows of the left, and of the right, are needed after their times, if that is bounded; the column is in
-        microseconds. See :func:`~upstream.operators.relations.plan.bounds.needed_of`.
-
-    Raises
-    ------
-    SchemaError
-        Two keys that are compared have different types.
+    ``needed`` bounds how long rows of the left, and of the right, are needed after their times, in microseconds (see
+    :func:`~upstream.operators.relations.plan.bounds.needed_of`). ``within`` are the columns that tell rows of one key
+    apart; None for all. Raises SchemaError if keys that are compared have different types.
     """
 
     def __init__(
@@ -218,8 +211,9 @@ class JoinOperator(Operator):
         on: Sequence[tuple[Evaluable, Evaluable]],
         condition: Evaluable | None,
         state: OperatorState,
-        static: tuple[bool, bool] = (False, False),
+        static: tuple[bool, bool] = (False, False),  # a side changes in the first step only
         needed: tuple[Partners | None, Partners | None] = (None, None),
+        within: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
     ) -> None:
         super().__init__(schema)
         for one, two in on:
@@ -232,19 +226,20 @@ class JoinOperator(Operator):
         self._how = how
         self._condition = condition
         counts = how not in {"inner", "right"}, how in {"right", "full"}
-        self._left = _Input(left, [one for one, _ in on], counts[0], not static[1], needed[0], state, "left")
-        self._right = _Input(right, [two for _, two in on], counts[1], not static[0], needed[1], state, "right")
+        one, two = ([each[at] for each in on] for at in (0, 1))
+        self._left = _Input(left, one, counts[0], not static[1], needed[0], state, "left", within[0])
+        self._right = _Input(right, two, counts[1], not static[0], needed[1], state, "right", within[1])
 
     def acts(self, span: Span) -> bool:
         return self._left.due(span.until) or self._right.due(span.until)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        found = self._joined(inputs, span.until) if any(each.height for each in inputs) else self.nothing
+        found = self._joined(inputs, span) if any(each.height for each in inputs) else self.nothing
         self._left.sweep(span.until)
         self._right.sweep(span.until)
         return found
 
-    def _joined(self, inputs: Sequence[pl.DataFrame], until: int) -> pl.DataFrame:
+    def _joined(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         left_changes, left_null, left_touched = self._left.split(inputs[0])
         right_changes, right_null, right_touched = self._right.split(inputs[1])
         left = self._left.read(left_changes, left_touched, right_touched)
@@ -252,15 +247,18 @@ class JoinOperator(Operator):
         pairs = self._pairs(left, right)
         found: list[pl.DataFrame] = []
         if self._how not in {"semi", "anti"}:
-            found.append(self._matched(left, right, pairs))
-        if self._how != "right":
-            found += self._alone(self._left, left, right, pairs, left_null, _LEFT, _RIGHT, until)
-        else:
-            self._keep(self._left, left, _weights_after(left), left.matches, until)
-        if self._how in {"right", "full"}:
-            found += self._alone(self._right, right, left, pairs, right_null, _RIGHT, _LEFT, until)
-        else:
-            self._keep(self._right, right, _weights_after(right), right.matches, until)
+            check_growth(pairs.height, left.rows.height + right.rows.height)
+            found.append(self._net(left, right, pairs, span) if span.net else self._matched(left, right, pairs))
+        for kept, side, other, null, name, other_name in (
+            (self._left, left, right, left_null, _LEFT, _RIGHT),
+            (self._right, right, left, right_null, _RIGHT, _LEFT),
+        ):
+            matches = side.matches
+            if kept.counts:
+                alone = self._net_alone if span.net else self._alone
+                rows, matches = alone(side, other, int64s(pairs, name), int64s(pairs, other_name), span)
+                found.append(self._with_nulls(kept, rows, null))
+            self._keep(kept, side, matches, span.until)
         return pl.concat(found) if found else self.nothing
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
@@ -275,7 +273,8 @@ class JoinOperator(Operator):
         sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
         if not names and self._condition is None and self._how not in {"semi", "anti"}:
             check_growth(sum(float(some.height) * others.height for some, others in sides), one.height + two.height)
-        pairs = pl.concat([_met(some, others, names) for some, others in sides])
+        joined = [_met(some, others, names) for some, others in sides]
+        pairs = pl.concat(joined) if joined[1].height else joined[0]
         if self._condition is None or pairs.height == 0:
             return pairs
         columns: list[pl.Series] = []
@@ -286,7 +285,6 @@ class JoinOperator(Operator):
         return pairs.filter(self._condition.series(frame, "__condition"))
 
     def _matched(self, left: _Side, right: _Side, pairs: pl.DataFrame) -> pl.DataFrame:
-        check_growth(pairs.height, left.rows.height + right.rows.height)
         events = (
             pairs.join(left.events.rename({"__row": _LEFT}), on=_LEFT, maintain_order="left_right")
             .join(right.events.rename({"__row": _RIGHT}), on=_RIGHT, suffix="_right", maintain_order="left_right")
@@ -302,23 +300,26 @@ class JoinOperator(Operator):
         rows = left.rows[int64s(events, _LEFT)].hstack(right.rows[int64s(events, _RIGHT)].get_columns())
         return delta_frame(rows, int64s(events, TIME), int64s(events, WEIGHT))
 
-    def _alone(
-        self,
-        kept: _Input,
-        side: _Side,
-        other: _Side,
-        pairs: pl.DataFrame,
-        null: pl.DataFrame,
-        name: str,
-        other_name: str,
-        until: int,
-    ) -> list[pl.DataFrame]:
-        """Keep the rows of a side with their partners counted, and return those that come or leave by that count."""
-        if not kept.counts:
-            self._keep(kept, side, _weights_after(side), side.matches, until)
-            return []
-        met = pairs.join(other.events.rename({"__row": other_name}), on=other_name, maintain_order="left_right")
-        ids, times, weights = int64s(met, name), int64s(met, TIME), int64s(met, WEIGHT)
+    def _net(self, left: _Side, right: _Side, pairs: pl.DataFrame, span: Span) -> pl.DataFrame:
+        """Return the pairs that come or leave, if all changes count at the end of the step."""
+        one, two = int64s(pairs, _LEFT), int64s(pairs, _RIGHT)
+        weights = left.after[one] * right.after[two] - left.before[one] * right.before[two]
+        differs = np.flatnonzero(weights)
+        rows = left.rows[one[differs]].hstack(right.rows[two[differs]].get_columns())
+        return delta_frame(rows, span.until - 1, weights[differs])
+
+    def _net_alone(self, side: _Side, other: _Side, at: Int64s, partners: Int64s, span: Span) -> _Alone:
+        matches = side.matches.copy()
+        np.add.at(matches, at, other.after[partners] - np.where(side.is_old[at], other.before[partners], 0))
+        semi = self._how == "semi"
+        there = side.after * ((matches > 0) == semi) - side.before * ((side.matches > 0) == semi)
+        changed = np.flatnonzero(there)
+        return delta_frame(side.rows[changed], span.until - 1, there[changed]), matches
+
+    def _alone(self, side: _Side, other: _Side, at: Int64s, partners: Int64s, span: Span) -> _Alone:
+        pairs = pl.DataFrame({"__at": at, "__row": partners})
+        met = pairs.join(other.events, on="__row", maintain_order="left_right")
+        ids, times, weights = int64s(met, "__at"), int64s(met, TIME), int64s(met, WEIGHT)
         counted = (times != OLD) | ~side.is_old[ids]
         ids, times, weights = ids[counted], times[counted], weights[counted]
         rows, events = np.arange(side.rows.height), side.events
@@ -329,54 +330,45 @@ class JoinOperator(Operator):
             np.concatenate([np.zeros(events.height, dtype=np.int64), weights, side.matches]),
         )
         weight, matches = steps.values
-        last = steps.lasts
-        self._keep(kept, side, weight[last], matches[last], until)
         has = matches > 0
         there = differences(steps.ids, weight * (has if self._how == "semi" else ~has))
         changed = np.flatnonzero((steps.times != OLD) & (there != 0))
-        alone = delta_frame(side.rows[steps.ids[changed]], steps.times[changed], there[changed])
+        rows = delta_frame(side.rows[steps.ids[changed]], steps.times[changed], there[changed])
+        return rows, matches[steps.lasts]
+
+    def _with_nulls(self, kept: _Input, alone: pl.DataFrame, null: pl.DataFrame) -> pl.DataFrame:
+        """Return rows without a partner, with those that have a null in their key, as rows of the result."""
         if self._how != "semi":
             alone = pl.concat([alone, null])
             kept.passed(null)
         missing = [name for name in self.dtypes if name not in alone.columns]
         alone = alone.with_columns(pl.lit(None, self.dtypes[name]).alias(name) for name in missing)
-        return [alone.select(self.nothing.columns)]
+        return alone[self.nothing.columns]
 
-    def _keep(self, kept: _Input, side: _Side, weights: Int64s, matches: Int64s, until: int) -> None:
+    def _keep(self, kept: _Input, side: _Side, matches: Int64s, until: int) -> None:
         if not kept.kept:
             return
         differs = side.changes | (matches != side.matches)
-        there = np.flatnonzero(differs & (weights != 0))
-        rows = side.rows[there].with_columns(pl.Series(WEIGHT, weights[there]))
+        there = np.flatnonzero(differs & (side.after != 0))
+        columns = [pl.Series(WEIGHT, side.after[there])]
         if kept.counts:
-            rows = rows.with_columns(pl.Series(_MATCHES, matches[there]))
+            columns.append(pl.Series(_MATCHES, matches[there]))
         if differs.any():
-            kept.write(rows, side.places[there], differs[side.old], until)
+            kept.write(side.rows[there].hstack(columns), side.places[there], differs[side.old], until)
 
 
 class NotIn(Operator):
     """``x NOT IN (SELECT y ...)``, where null makes a comparison neither true nor false.
 
     A left row stays if no right row that the correlation admits is equal to it, or null, or, when x is null, there at
-    all: three anti joins.
-
-    Parameters
-    ----------
-    schema, right : pyarrow.Schema
-    compared : (Computed, Computed)
-        x and y.
-    on, condition
-        The correlation, as for :class:`JoinOperator`.
-    state : State
-    static : (bool, bool)
-        Whether the left, and the right, change in the first step only.
+    all: three anti joins. ``on`` and ``condition`` are the correlation.
     """
 
     def __init__(
         self,
         schema: pa.Schema,
         right: pa.Schema,
-        compared: tuple[Evaluable, Evaluable],
+        compared: tuple[Evaluable, Evaluable],  # x and y
         on: Sequence[tuple[Evaluable, Evaluable]],
         condition: Evaluable | None,
         state: OperatorState,
@@ -414,15 +406,11 @@ class NotIn(Operator):
 
 
 def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:
+    if left.height == 0 or right.height == 0:
+        return left.select(_LEFT).clear().hstack(right.select(_RIGHT).clear())
     if names and left.height == right.height == 1:  # of one row each, Polars does not take NaN for NaN
         equal = all((left[name] == right[name]).fill_null(value=False).item() for name in names)
         return left.select(_LEFT).hstack(right.select(_RIGHT)).head(int(equal))
     if names:
         return left.join(right, on=names, how="inner", maintain_order="left_right").select(_LEFT, _RIGHT)
     return left.join(right, how="cross", maintain_order="left_right").select(_LEFT, _RIGHT)
-
-
-def _weights_after(side: _Side) -> Int64s:
-    total = np.zeros(side.rows.height, dtype=np.int64)
-    np.add.at(total, int64s(side.events, "__row"), int64s(side.events, WEIGHT))
-    return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from .zsets import (
     consolidated,
     cumulated,
     delta_frame,
+    equal_rows,
     int64s,
     key_numbers,
     live,
@@ -148,28 +150,35 @@ class NewestByArrival(Operator):
         due = self._deleted.take(span.promised)
         if rows.height == 0 and due.height == 0:
             return self.nothing
-        columns = [TIME if name == _AT else name for name in self._rows]
-        came = pl.DataFrame([rows.get_column(name) for name in columns]).rename({TIME: _AT})
-        touched = np.unique(np.concatenate([key_numbers(came, self._key), key_numbers(due, self._key)]))
-        old = self._kept.read(touched)
-        together = pl.concat([old, came])
+        columns = [rows.get_column(TIME if name == _AT else name).alias(name) for name in self._rows]
+        came = pl.DataFrame(columns)
+        numbers = key_numbers(came, self._key)
+        old = self._kept.read(np.concatenate([numbers, key_numbers(due, self._key)]))
+        together = old.vstack(came)
         keys = numbered(together, self._key).ids
-        has_row = np.zeros(together.height, dtype=np.bool_)
-        has_row[keys[: old.height]] = True
-        ambiguous = ~has_row[keys] & (int64s(together, _AT) <= int(self._values.get(_FORGOTTEN, LOWEST)))
-        settled = np.zeros(together.height, dtype=np.bool_)
-        settled[keys[~ambiguous]] = True
-        aside = (ambiguous & ~settled[keys])[old.height :]
-        if aside.any():
-            self._aside = rows.filter(pl.Series(aside) & ~rows.get_column(TOMBSTONE))
-        found = np.flatnonzero(~ambiguous)
+        found = np.arange(together.height)
+        if _FORGOTTEN in self._values:
+            ambiguous = self._ambiguous(together, keys, old.height)
+            settled = np.zeros(together.height, dtype=np.bool_)
+            settled[keys[~ambiguous]] = True
+            aside = (ambiguous & ~settled[keys])[old.height :]
+            if aside.any():
+                self._aside = rows.filter(pl.Series(aside) & ~rows.get_column(TOMBSTONE))
+            found = np.flatnonzero(~ambiguous)
         order = found[np.lexsort((int64s(together, SEQUENCE)[found], int64s(together, _AT)[found], keys[found]))]
         newest = order[np.diff(keys[order], append=-1) != 0]
-        return self._moved(together, keys, old.height, newest, span)
+        return self._moved(together, keys, old.height, newest, numbers, span)
+
+    def _ambiguous(self, together: pl.DataFrame, keys: Int64s, olds: int) -> npt.NDArray[np.bool_]:
+        """Return which rows have a key without state, and a time up to that of a forgotten tombstone."""
+        has_row = np.zeros(together.height, dtype=np.bool_)
+        has_row[keys[:olds]] = True
+        return ~has_row[keys] & (int64s(together, _AT) <= int(self._values[_FORGOTTEN]))
 
     def _moved(
-        self, together: pl.DataFrame, keys: np.ndarray, olds: int, newest: np.ndarray, span: Span
+        self, together: pl.DataFrame, keys: Int64s, olds: int, newest: Int64s, numbers: Int64s, span: Span
     ) -> pl.DataFrame:
+        """Keep the newest rows, and return the changes; ``numbers`` are those of the keys of the rows that came."""
         times, dead = int64s(together, _AT), together.get_column(TOMBSTONE).to_numpy()
         over = dead[newest] & (times[newest] < span.promised)
         forgotten = newest[over]
@@ -182,12 +191,24 @@ class NewestByArrival(Operator):
             self._deleted.add(together[waits].select(*self._key, pl.col(_AT).alias(TIME)))
         if not (fresh | over).any():
             return self.nothing
-        kept = together[newest[fresh & ~over]]
-        self._kept.write(kept, key_numbers(kept, self._key), np.isin(keys[:olds], keys[newest[fresh | over]]))
+        written = newest[fresh & ~over]
+        replaced, left = np.zeros((2, together.height), dtype=np.bool_)
+        replaced[keys[newest[fresh | over]]] = True
+        left[keys[newest[fresh]]] = True
+        self._kept.write(together[written], numbers[written - olds], replaced[keys[:olds]])
+        went = np.flatnonzero(left[keys[:olds]] & ~dead[:olds])
         came = newest[fresh & ~dead[newest]]
-        left = np.flatnonzero(np.isin(keys[:olds], keys[newest[fresh]]) & ~dead[:olds])
-        rows, time = together.select(*self.dtypes), span.until - 1
-        return consolidated(pl.concat([delta_frame(rows[left], time, -1), delta_frame(rows[came], time, 1)]))
+        # A key whose row has the same values as before does not change.
+        rows = together[list(self.dtypes)]
+        before = np.full(together.height, -1)
+        before[keys[went]] = went
+        again = np.flatnonzero(before[keys[came]] >= 0)
+        again = again[equal_rows(rows, before[keys[came[again]]], came[again])]
+        if len(again):
+            went = went[~np.isin(went, before[keys[came[again]]])]
+            came = np.delete(came, again)
+        weights = np.repeat(np.array([-1, 1]), [len(went), len(came)])
+        return delta_frame(rows[np.concatenate([went, came])], span.until - 1, weights)
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._kept.read_all().filter(~pl.col(TOMBSTONE))

@@ -40,7 +40,7 @@ from .plan.nodes import (
     Where,
     WindowOver,
 )
-from .plan.properties import Clock
+from .plan.properties import Clock, key_of
 from .slice_plan import Families, sliced
 from .stateless import FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
@@ -192,4 +192,5 @@ def _join(node: Join, compile_: Compile, state: OperatorState, clock: Clock) -> 
         return NotIn(node.schema, right, on[0], on[1:], condition, state, static)
     # By the clock of arrival, the time of a step says nothing of the event times that are still to come.
     needed = needed_of(node) if clock == "event" else (None, None)
-    return JoinOperator(node.schema, left, right, node.how, on, condition, state, static, needed)
+    within = key_of(node.left), key_of(node.right)
+    return JoinOperator(node.schema, left, right, node.how, on, condition, state, static, needed, within)

@@ -12,7 +12,7 @@ from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import LOWEST
 from .arrangement import OperatorState
 from .operator import Operator
-from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, expanded, int64s, mixed
+from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, expanded, int64s, mixed
 
 SEQUENCE = "__sequence"
 """Orders rows of equal times: the greater is later."""
@@ -72,14 +72,15 @@ class StreamSource(Operator):
             rows = rows.with_columns(pl.Series(SEQUENCE, np.arange(begin, begin + rows.height)))
         if TOMBSTONE not in rows.columns:
             rows = rows.with_columns(pl.lit(False).alias(TOMBSTONE))
-        rows = rows.select(pl.col(name).cast(dtype) for name, dtype in self.dtypes.items())
-        rows = rows.with_columns(self._time(rows, span), pl.lit(1, pl.Int64).alias(WEIGHT))
+        rows = conformed(rows[list(self.dtypes)], self.dtypes)
+        times = self._time(rows, span)
+        rows = rows.hstack([times, pl.Series(WEIGHT, np.ones(rows.height, dtype=np.int64))])
         least = span.before if self._event_time or begin else span.start
         if self._any_time and self._event_time:
             least = LOWEST
-        in_time = pl.col(TIME).is_not_null() & (pl.col(TIME) >= least)
-        self._late = rows.filter(~in_time)
-        rows = rows.filter(in_time) if self._late.height else rows
+        in_time = times.is_not_null() & (times >= least)
+        if not in_time.all():
+            self._late, rows = rows.filter(~in_time), rows.filter(in_time)
         newest = rows.get_column(TIME).max()
         if isinstance(newest, int):
             self._values["newest"] = max(newest, self.newest)

@@ -138,12 +138,20 @@ def firsts_of(columns: Sequence[pl.Series], at: Int64s) -> npt.NDArray[np.bool_]
     return found
 
 
+def equal_rows(frame: pl.DataFrame, left: Int64s, right: Int64s) -> Int64s:
+    """Return which pairs of rows are equal, as :func:`same_at` compares their values."""
+    same = np.arange(len(left))
+    for column in frame.get_columns():
+        if len(same):
+            same = same[same_at(column, left[same], right[same])]
+    return same
+
+
 def _plain(column: pl.Series) -> npt.NDArray[Any] | None:
     """Return a column's numbers if none is null: for few rows, Polars costs many times as much as NumPy."""
     return column.to_numpy() if column.dtype in _PLAIN and not column.null_count() else None
 
 
-_FEW = 10_000  # rows
 _PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64()])
 
 
@@ -155,6 +163,10 @@ def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
     if delta.height == 0:
         return delta
     by = [name for name in delta.columns if name != WEIGHT]
+    hashes = np.sort(delta[by].hash_rows().to_numpy())
+    if (hashes[1:] != hashes[:-1]).all():  # most often all rows differ
+        weights = int64s(delta, WEIGHT)
+        return delta if weights.all() else delta[np.flatnonzero(weights)]
     return delta.group_by(by, maintain_order=True).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
 
 
@@ -194,13 +206,9 @@ def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> DistinctValues:
     size = frame.height
     if not columns or size == 0:
         return DistinctValues(np.zeros(size, dtype=np.int64), np.arange(min(size, 1)))
-    values = _plain(frame.get_column(columns[0])) if len(columns) == 1 and size <= _FEW else None
-    if values is not None and values.dtype.kind == "i":
-        _, first, ids = np.unique(values, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        number = np.empty(len(order), dtype=np.int64)
-        number[order] = np.arange(len(order))
-        return DistinctValues(number[ids], first[order])
+    found = _numbered_by_hash(frame[list(columns)])
+    if found is not None:
+        return found
     groups = (
         frame.select(columns)
         .with_row_index(_POSITION)
@@ -211,6 +219,24 @@ def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> DistinctValues:
     ids = np.empty(size, dtype=np.int64)
     ids[groups.explode().to_numpy()] = np.repeat(np.arange(len(groups)), groups.list.len().to_numpy())
     return DistinctValues(ids, groups.list.first().to_numpy().astype(np.int64))
+
+
+def _numbered_by_hash(frame: pl.DataFrame) -> DistinctValues | None:
+    """Assign numbers by sorting whole numbers, or hashes; return None if different values have one hash."""
+    one = _plain(frame.to_series()) if frame.width == 1 else None
+    whole = one is not None and one.dtype.kind == "i"
+    values = one if whole else frame.hash_rows().to_numpy()
+    assert values is not None
+    _, first, ids = np.unique(values, return_index=True, return_inverse=True)
+    if not whole and len(first) < len(ids):
+        same = first[ids]
+        again = np.flatnonzero(same != np.arange(len(ids)))
+        if len(equal_rows(frame, again, same[again])) < len(again):
+            return None
+    order = np.argsort(first)
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.arange(len(order))
+    return DistinctValues(number[ids], first[order])
 
 
 class Steps(NamedTuple):
@@ -328,8 +354,8 @@ def key_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> Int64s:
     """Return Spark's hash of each row's columns, equal in all processes, without columns of unhashable types."""
     if frame.height == 0 or not columns:
         return np.zeros(frame.height, dtype=np.int64)
-    table = frame.select(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
-    hashed = [column for column in table.columns if is_hashable(column.type)]
+    arrays = [frame.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest()) for name in columns]
+    hashed = [pa.chunked_array([each]) for each in arrays if is_hashable(each.type)]
     if not hashed:
         return np.zeros(frame.height, dtype=np.int64)
     return spark_hash(hashed).astype(np.int64)

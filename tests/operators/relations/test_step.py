@@ -33,6 +33,10 @@ RELATIONS = {
         HOPPING, (("e", c.column("window_end", HOPPING.schema.field("window_end").type)),), (c.N,)
     ),
     "pairs": PAIRS,
+    **{
+        how: nodes.Join(SLIDING, nodes.WindowOver(c.R, nodes.TimeRange(7)), how, ((c.K, c.J),), c.call("lt", c.V, c.W))
+        for how in ("full", "semi", "anti")
+    },
     "first": nodes.Top(PAIRS, (nodes.Order(c.W, descending=True),), 2, (c.K,)),
     "values": nodes.Distinct(nodes.Project(SLIDING, (("v", c.V),))),
     "missing": nodes.SetOperation(
