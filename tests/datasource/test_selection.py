@@ -3,7 +3,6 @@
 import json
 import pickle
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,7 @@ def test_the_columns_of_a_nested_feed():
 @pytest.mark.parametrize(
     ("sql", "expected"),
     [
-        ("id * 4L", [4, 1 << 32]),
         ("id * 4", [4, None]),  # of INT, it is an error
-        ("-id", [-1, -(1 << 30)]),
-        ("id / 0", [None, None]),
-        ("(id + 1) / 2", [1.0, ((1 << 30) + 1) / 2]),
         ("data.d.x", [2, None]),
         ("data['s']", ["A", "B"]),
         ("`data`.`s`", ["A", "B"]),
@@ -64,24 +59,8 @@ def test_the_columns_of_a_nested_feed():
         ("data.e", ["u", "u"]),
         ("coalesce(data.d.x, 7)", [2, 7]),
         ("CASE WHEN id > 1 THEN data.b::DOUBLE ELSE 0 END", [0.0, None]),
-        ("CASE id WHEN 1 THEN 'one' END", ["one", None]),
-        ("if(id = 1, 'a', 'b')", ["a", "b"]),
-        ("data.d.x IS NULL", [False, True]),
         ("NOT data.d.x IS NOT NULL", [False, True]),
         ("concat(data.s, '-', id)", ["A-1", f"B-{1 << 30}"]),
-        ("data.s || data.d.x", ["A2", None]),
-        ("upper(data.e)", ["U", "U"]),
-        ("length(trim('  ab '))", [2, 2]),
-        ("nullif(id, 1)", [None, 1 << 30]),
-        ("abs(1 - id)", [0, (1 << 30) - 1]),
-        ("id BETWEEN 1 AND 1", [True, False]),
-        ("try_cast(data.b AS DOUBLE)", [1.5, None]),
-        ("'12'::INT", [12, 12]),
-        ("concat(' ', id, ' ')::BIGINT", [1, 1 << 30]),
-        ("(id = 1)::STRING::BOOLEAN", [True, False]),
-        ("'no'", ["no", "no"]),
-        ("1.5", [Decimal("1.5")] * 2),
-        ("concat('is ', data.b::DOUBLE * 1e7)", ["is 1.5E7", None]),
         ("NULL", [None, None]),
     ],
 )

@@ -8,7 +8,8 @@ import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable
-from kit.feeds import write_csv
+from kit.feeds import csv_feed, write_csv
+from kit.queries import run_to_end
 from kit.waiting import wait_for
 from pyspark.errors import StreamingQueryException
 
@@ -16,15 +17,18 @@ import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
+from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.host_lease import CheckpointLease
-from upstream.hosting.job import start
+from upstream.hosting.job import build_host, start
 from upstream.hosting.journal import Journal
 from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
+from upstream.operators.runtime.pack import PACKED
+from upstream.operators.runtime.shard_processor import ShardProcessor
 from upstream.storage.folder import folder_at
 
 BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
@@ -298,3 +302,37 @@ def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
     assert job.versions("per_route") == version
     with pytest.raises(CheckpointError, match="process 7 on elsewhere"):
         started()
+
+
+SLOTS = integers_with_hash(range(2))
+
+
+def stages():
+    """Made here, so that workers get them by value: they cannot import tests."""
+
+    class Stage(ShardProcessor):
+        def __init__(self, state):
+            self.state = state
+
+        def batch(self, shard, store, rows):
+            return PACKED.empty_table()
+
+    return Stage("upstream_a"), Stage("upstream_b")
+
+
+def test_a_stream_keeps_its_operators_for_the_life_of_the_checkpoint(spark, tmp_path):
+    place = str(tmp_path / "checkpoint")
+
+    def host(*queued):
+        streams = {}
+        for name in ("two", "one"):
+            stream = us.UpdateStream(csv_feed(spark, tmp_path / name), key="key", event_time="ms")
+            streams[name] = (stream.queue(budget=None, shards=2) if name in queued else stream).plan
+        return build_host(streams, place, SLOTS, lambda _: lambda _batches: iter(()), *stages())
+
+    for name in ("one", "two"):
+        write_csv(tmp_path / name / "1.csv", "key,ms,value", [("a", 1, 1)])
+    for _ in range(2):
+        run_to_end(host("two").writeStream.format("noop").option("checkpointLocation", place))
+    with pytest.raises(CheckpointError, match="queue"):
+        host()
