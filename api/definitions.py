@@ -11,10 +11,10 @@ from ..conf.locations import absolute_location
 from ..conf.options import path_argument
 from ..core.rows.system_column import SYSTEM
 from ..expressions.zones import zone_of_session
-from ..hosting.changes import Change, known_name
 from ..hosting.edits import declare, define_stream, record, refresh
+from ..hosting.host_plan import result_of
+from ..hosting.journal import Change, known_name
 from ..hosting.registry import Registry, registry_now
-from ..hosting.result_schema import result_of
 from ..hosting.table_merge import GivenForTables
 from ..operators.compile import places_read
 from ..operators.relations.plan.nodes import Stream

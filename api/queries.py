@@ -9,8 +9,8 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.options import duration_argument, path_argument, whole_argument
 from ..conf.units import now_us
-from ..hosting.changes import Change
 from ..hosting.edits import drop_query, opened, record
+from ..hosting.journal import Change
 from ..hosting.registry import Registry, registry_now
 from ..hosting.reports import Reports, listed
 from ..hosting.shared_parts import explain_among

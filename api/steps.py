@@ -10,14 +10,23 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import flag_argument
 from ..core.rows.key import Key
-from ..operators.combination import distinct_by, first_budget, queue, reorder, seconds_argument
 from ..operators.compile import bind, on_spark
 from ..operators.queue.queue import Policy, ShardPlan, is_duration
 from ..operators.reorder.shard import Late, ReorderPlan
-from ..operators.row_steps import check_choice, choice_step, filter_step, map_rows
+from ..operators.row_steps import (
+    check_choice,
+    choice_step,
+    distinct_by,
+    filter_step,
+    first_budget,
+    map_rows,
+    queue,
+    reorder,
+    seconds_argument,
+)
 from ..operators.runtime.ticks import Flush, flush_rows_each
 from ..operators.step_arguments import late_argument
-from ..operators.tables.reading import columns_of_table
+from ..operators.tables.lookup import columns_of_table
 from ..plan.fingerprint import needs_checkpoint
 from ..plan.nodes import IncompleteInput, Node, RowStep, Transform
 from ..plan.properties import check_columns

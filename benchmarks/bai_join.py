@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from tests.kit.local_host import LocalHost
 from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
 from upstream.core.rows.frames import split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.core.watermark.policies import FeedProgress, Policy
-from upstream.hosting.changes import Settings
-from upstream.hosting.local_host import LocalHost
+from upstream.hosting.journal import Settings
 from upstream.hosting.messages import Command
 from upstream.hosting.output import result_rows
 from upstream.hosting.registry import RegisteredQuery, Registry

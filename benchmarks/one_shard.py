@@ -28,8 +28,8 @@ from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.aggregates.parts import Aggregate
 from upstream.operators.grouped.plan import GroupPlan
 from upstream.operators.grouped.shard import GroupShard
+from upstream.operators.joins.latest_changes import LatestJoinShard, VersionShard
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.latest_shard import LatestJoinShard, VersionShard
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.nodes import Aggregation, GroupAggregates, Join, Latest, Node, Stream, WindowOver
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE

@@ -22,8 +22,8 @@ from upstream.operators.aggregates.parts import Aggregate, State, StatePart
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.shards.pack import frames_of
 from upstream.operators.windows.shards.plan import ROWS, Method, WindowPlan
+from upstream.operators.windows.shards.results import frames_of
 from upstream.operators.windows.shards.shard import WindowShard
 
 __all__ = ["SCHEMA", "CountedAggregates", "Query", "rows_table", "window_plan"]

@@ -26,8 +26,8 @@ from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.emission import Emit
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.shards.pack import frames_of
 from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.results import frames_of
 from upstream.operators.windows.shards.shard import WindowShard
 
 from .harness import arguments, machine

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..conf.locations import checkpoint_location
-from ..hosting.changes import Change
+from ..hosting.journal import Change
 from .options import StorageOptions, storage_options
 from .table_commands import Format
 

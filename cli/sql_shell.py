@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.errors import OptionError, TableError, UpstreamError
-from ..hosting.changes import known_name
+from ..hosting.host_plan import result_of
+from ..hosting.journal import known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
-from ..hosting.result_schema import result_of
 from ..sql import bind
 from .sql_statements import (
     HELP,

@@ -263,8 +263,7 @@ def erase(
 
     [bold]upstream erase ./latest --key region=eu --key id=4711[/bold]
     """
-    from ..sink.admin.erase import erase_key
-    from ..sink.admin.keys import text_key
+    from ..sink.admin.erase import erase_key, text_key
 
     storage, outputs = storage_options(option), output or ()
     done = erase_key(

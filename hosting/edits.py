@@ -14,9 +14,19 @@ from ..sink.commit.last_commit import read_query_id
 from ..sink.results.result_tables import refuse_foreign
 from ..sql import Catalog, Query, bind
 from ..storage.folder import folder_at
-from .changes import Change, Settings, change_to, check_name, found, known_name, pinned, relation_of, whole_view
 from .host_plan import rehearse
-from .journal import Journal
+from .journal import (
+    Change,
+    Journal,
+    Settings,
+    change_to,
+    check_name,
+    found,
+    known_name,
+    pinned,
+    relation_of,
+    whole_view,
+)
 from .registry import RegisteredQuery, Registry, registry_at, registry_now
 
 

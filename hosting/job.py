@@ -29,12 +29,11 @@ from ..sink.commit.batch_name import running_batch
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
-from .changes import Change
 from .command_source import BATCH_S, CHECKPOINT, CommandSource
 from .edits import check_tables, record
 from .host_lease import HostLease
 from .host_plan import HostPlans
-from .journal import Journal
+from .journal import Change, Journal
 from .messages import Command, CommandOfTask, command_of_batch
 from .output import BatchOutcome, outcome_of
 from .registry import registry_at, registry_now

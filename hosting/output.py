@@ -24,9 +24,8 @@ from ..operators.relations.zsets import TIME, WEIGHT, check_copies, consolidated
 from ..operators.state.store import Store
 from ..sink.results.result_table import ResultRows
 from .evaluations import PlanEvaluation, StepResult, WaitingTables
-from .host_plan import Domain, HostPlan, PlacedFragment, PlacedQuery
+from .host_plan import Domain, HostPlan, PlacedFragment, PlacedQuery, Result
 from .messages import Outbox
-from .result_schema import Result
 
 _BATCH = 1 << 36
 _UPSERT = 1 << 35

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from ..conf.errors import CheckpointError
 from ..expressions.kinds import UTC
 from ..operators.relations.plan.nodes import Stream
-from .changes import Change, Settings, found, known_name, relation_of, whole_view
-from .journal import Journal
+from .journal import Change, Journal, Settings, found, known_name, relation_of, whole_view
 
 if TYPE_CHECKING:
     from ..sql import Catalog, Query

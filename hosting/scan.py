@@ -25,7 +25,7 @@ from ..operators.relations.streams import SEQUENCE, TOMBSTONE
 from ..operators.relations.zsets import key_numbers, mixed
 from ..operators.runtime.feeds import key_mask
 from ..operators.runtime.pack import micros
-from ..operators.tables.reading import Version, rows_at
+from ..operators.tables.lookup import Version, rows_at
 from .host_plan import HostPlan, HostPlans, PlacedRoute
 from .messages import Command, Outbox, control_of
 

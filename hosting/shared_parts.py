@@ -10,8 +10,8 @@ from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
 from ..sql import Query, SharedWith, bind, plan_text
-from .changes import found
 from .host_plan import HostPlan, PlacedQuery
+from .journal import found
 from .registry import RegisteredQuery, Registry, text_of
 
 

@@ -64,9 +64,8 @@ from .runtime.ticks import FlushSource, TickSource, with_ticks
 from .shards import ShardedOperator, sharded
 from .tables.lookup import TableJoinPlan
 from .tables.versions import build_table_join
-from .windows.shards.pack import final_in
 from .windows.shards.plan import WindowPlan
-from .windows.shards.results import check_aggregates, check_settings
+from .windows.shards.results import check_aggregates, check_settings, final_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

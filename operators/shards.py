@@ -17,8 +17,8 @@ from .ingest.plan import IntakePlan
 from .ingest.shard import IntakeShard, intake_pack
 from .joins.as_of_shard import AsOfShard, EarlyAsOfShard
 from .joins.band import LEFT, SIDES
+from .joins.latest_changes import LatestJoinShard, VersionShard
 from .joins.latest_plan import LatestJoinPlan, VersionPlan
-from .joins.latest_shard import LatestJoinShard, VersionShard
 from .joins.plan import AsOfPlan, JoinPlan
 from .joins.shard import JoinShard, join_pack, newest_pack, own_pack
 from .queue.queue import ONE_PER_KEY, ShardPlan
@@ -29,9 +29,8 @@ from .runtime.pack import pack
 from .runtime.shard import Shard
 from .runtime.steps import chained
 from .windows.sessions import SessionWindows
-from .windows.shards.pack import window_pack
 from .windows.shards.plan import WindowPlan
-from .windows.shards.results import result_schema
+from .windows.shards.results import result_schema, window_pack
 from .windows.shards.row_numbers import NumberingPlan, NumberingShard, numbering_pack
 from .windows.shards.row_shard import RowWindowShard
 from .windows.shards.session_shard import SessionShard

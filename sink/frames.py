@@ -1,22 +1,24 @@
-"""Frames of rows: Spark shuffles a few large values and converts no row."""
+"""The shuffle of rows to the task of their bucket, as they are or in frames, which Spark does not convert."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..conf.column_names import spark_name
 from ..conf.options import internal_option
 from ..core.rows.frames import by_bucket, frames_column, from_frame, some_at_once, split_punctuation, to_frame
 from ..core.rows.system_column import SYSTEM, system_field
 from ..core.watermark.bounds import beginning
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from .spec.layout import Layout
@@ -104,3 +106,50 @@ def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     frames = (from_frame(frame.as_buffer()) for batch in batches for frame in batch.column("frame"))
     for table in some_at_once(batch for frame in frames for batch in frame.to_batches()):
         yield from table.combine_chunks().to_batches()
+
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_FEWEST = 2
+_MOST_CORES = 10_000
+# Of clients of Spark Connect.
+_CORES: weakref.WeakKeyDictionary[SparkSession, int] = weakref.WeakKeyDictionary()
+
+
+def to_buckets(
+    df: DataFrame, key: Sequence[str], buckets: int, partitions: int | None, bucket: Column | None = None
+) -> DataFrame:
+    """Return the rows, or frames with their bucket in `bucket`, with whole buckets in each task.
+
+    By default there are as many tasks as cores, at most ``spark.sql.shuffle.partitions``; never more than
+    buckets.
+    """
+    tasks = _tasks(df.sparkSession, buckets, partitions)
+    return df.repartitionById(tasks, _bucket(key, df.columns, buckets) if bucket is None else bucket)
+
+
+def _bucket(key: Sequence[str], columns: Sequence[str], buckets: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.hash(*[F.col(spark_name(name, columns)) for name in key]), F.lit(buckets))
+
+
+def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
+    if partitions is None:
+        partitions = int(str(session.conf.get(_PARTITIONS)))
+        if min(buckets, partitions) > _FEWEST:  # a client of Spark Connect has to ask the server for its cores
+            partitions = min(partitions, max(_cores(session), _FEWEST))
+    return max(1, min(buckets, partitions))
+
+
+def _cores(session: SparkSession) -> int:
+    """Return the number of tasks that Spark runs at once by default."""
+    context: Any = getattr(session, "_sc", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    if session not in _CORES:
+        from pyspark.sql import functions as F
+
+        # As many partitions as there are cores, with rows in each of them.
+        most = session.range(_MOST_CORES).select(F.spark_partition_id().alias("task")).agg(F.max("task")).head()
+        _CORES[session] = 1 if most is None else int(most[0]) + 1
+    return _CORES[session]

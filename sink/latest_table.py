@@ -11,8 +11,7 @@ from ..conf.options import duration_argument, path_argument
 from ..delta_format.scan import open_table, scan_columns
 from ..storage.folder import TableFolder
 from .admin.check import CheckReport, check_table
-from .admin.erase import Erasure, erase_key
-from .admin.keys import key_bucket
+from .admin.erase import Erasure, erase_key, key_bucket
 from .admin.layout_change import change_keep, rebucket_table
 from .admin.repair import Repairs, repair_table
 from .commit.lease import TableLease

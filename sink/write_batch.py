@@ -19,11 +19,12 @@ from ..conf.session import register_data_source
 from ..core.rows.key import Key
 from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in, named_write
 from .foreign.delta_merge import check_merge
+from .frames import to_buckets
 from .spark_writer import LatestStreamWriter, check_sink, writer_for
 from .spec.history import keeps_all
 from .spec.key_names import with_deletions
+from .spec.layout import buckets_for
 from .spec.options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
-from .spec.placement import buckets_for, to_buckets
 from .table.table import recorded_options
 
 if TYPE_CHECKING:

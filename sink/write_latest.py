@@ -20,12 +20,12 @@ from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease import keep_lease
 from .figures.summary import CommitSummary, last_summary
-from .frames import ROWS_OPTION, FrameStep
+from .frames import ROWS_OPTION, FrameStep, to_buckets
 from .frames import observed as framed_metrics
 from .spec.history import Keep, keeps_all
 from .spec.key_names import DELETED, with_deletions
+from .spec.layout import buckets_for
 from .spec.options import parse_sink_options
-from .spec.placement import buckets_for, to_buckets
 from .table.table import recorded_options
 
 if TYPE_CHECKING:

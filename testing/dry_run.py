@@ -21,7 +21,7 @@ from ..operators.runtime.pack import INTERVAL, WEIGHT
 from ..operators.runtime.ticks import FlushPlanner, TickPlanner
 from ..operators.shards import sharded
 from ..operators.tables.lookup import TableJoinPlan, indexed, joined
-from ..operators.windows.shards.pack import final_somewhere
+from ..operators.windows.shards.results import final_somewhere
 from ..plan.fingerprint import check_late_locations, check_same, fingerprint, places
 from ..plan.nodes import Given, Map, Node, Queue, Reorder, StatefulNode, TableJoin, Transform, Window, walk
 from .expressions import ComputedColumn, RowEvaluation

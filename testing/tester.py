@@ -25,7 +25,7 @@ from ..core.watermark.choice import Watermark
 from ..expressions.bind import arrow_schema
 from ..operators.ingest.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
-from ..operators.tables.reading import in_spark_types
+from ..operators.tables.lookup import in_spark_types
 from ..plan.nodes import Given, walk
 from .dry_run import BatchOutput, DryRun
 from .expressions import ComputedColumn, RowEvaluation

@@ -24,8 +24,7 @@ from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES, STANDS_STILL, cut_time, over_limit, shifted, shifted_bound
 from .pair_kernel import newest_matches
 from .plan import AsOfPlan, check_columns, columns_to_json
-from .progress import JoinProgress
-from .side import NUMBER, ROW, checked_rows, checked_times, numbers_of, rows_in, without_key
+from .side import NUMBER, ROW, JoinProgress, checked_rows, checked_times, numbers_of, rows_in, without_key
 
 _TIME = "__upstream_time"
 

@@ -15,8 +15,7 @@ from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import LOWEST, Int64s, Mask
 from ...core.rows.frames import by_bucket, some_at_once, split_punctuation, to_frame
-from ..runtime.feeds import ENDED, named
-from ..runtime.key_bounds import RaisedBounds
+from ..runtime.feeds import ENDED, RaisedBounds, named
 from ..runtime.pack import by_arrival, check_keys, micros, newest_rows, packed
 from ..runtime.shard import Shard, ShardInput
 from ..state.runs import RunFiles
@@ -26,12 +25,12 @@ from .latest_plan import LatestSide
 from .pair_kernel import SortedRows, equal_keys, matches, sorted_rows
 from .pairs import NewestPairs, Pairs, pair_condition, superseded, supersedes
 from .plan import JoinPlan, check_columns, columns_to_json
-from .progress import JoinProgress
 from .release.choice import Mode
 from .release.ordered_release import InputColumns, OrderedRelease
 from .side import (
     NUMBER,
     ROW,
+    JoinProgress,
     KeptSide,
     as_sent,
     checked_rows,

@@ -26,8 +26,7 @@ from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import TIMESTAMP, punctuation_mask, standing_for, system_field
 from ...core.watermark.bounds import bounds_in
 from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
-from ..runtime.feeds import ENDED, FeedBounds, punctuation_at
-from ..runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare, hear_all
+from ..runtime.feeds import ALL_FEEDS, ENDED, FeedBounds, KeyBounds, KeyShare, hear_all, punctuation_at
 from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.shard import Shard, ShardInput
 from ..state.pages import RowPages

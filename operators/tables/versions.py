@@ -18,8 +18,7 @@ from ...core.feedback.offsets import journaled_offsets
 from ...storage.folder import folder_at
 from ..runtime.shard_processor import batch_id
 from ..runtime.steps import PhysicalStep
-from .lookup import TableJoinPlan, index_at, joined
-from .reading import Version, latest_version
+from .lookup import TableJoinPlan, Version, index_at, joined, latest_version
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
 from ..aggregates.algebra import Aggregates
-from ..runtime.key_bounds import KeyBounds
+from ..runtime.feeds import KeyBounds
 from ..state.entries import Entries, Keys
 from .emission import every_window, latest_per_key, latest_started, most_recent, partial_windows
 from .evaluate import WindowStates, added, advance, combine_each

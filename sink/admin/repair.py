@@ -18,7 +18,7 @@ from ..merge.newest_rows import newest_rows
 from ..table.contents import TableContents, Unreadable, commit_command, is_own, rows_recorded
 from ..table.table import TableChange
 from ..table.tombstones import APP_ID, FOLDER
-from .faults import BucketState, look_at, look_at_log, newer
+from .check import BucketState, look_at, look_at_log, newer
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile

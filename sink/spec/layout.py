@@ -440,3 +440,19 @@ def _delta_type(kind: Json, name: str) -> Json:
         f"the column {name!r} is of type {shown_type(kind)}, which a plain Delta table cannot hold",
         hint="cast it, for example to string, or drop it before writing",
     )
+
+
+_LEAST = 16
+# Now and then one bucket is rewritten as a whole: a second's work.
+_KEYS_IN_BUCKET = 500_000
+_TOO_MANY = 1_000_000
+
+
+def buckets_for(keys: int | None) -> int:
+    """Return the number of buckets for a new table of so many keys; 16 if the number is unknown."""
+    return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
+
+
+def buckets_outgrown(rows: int, buckets: int) -> int | None:
+    """Return the number of buckets that suits a table of so many rows better; None if it has enough."""
+    return buckets_for(rows) if rows > buckets * _TOO_MANY else None

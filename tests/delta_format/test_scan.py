@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from upstream.conf.errors import TableError
 from upstream.delta_format.column_mapping import with_field_ids
 from upstream.delta_format.scan import scan_table
-from upstream.operators.tables.reading import pinned_table
+from upstream.operators.tables.lookup import pinned_table
 
 
 def test_rows_are_those_of_the_version(tmp_path):

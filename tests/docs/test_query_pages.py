@@ -21,10 +21,10 @@ from upstream.cli.sql_statements import Create, Describe, Select
 from upstream.conf.errors import QueryRefusedError
 from upstream.expressions.nodes import Call, Expression
 from upstream.expressions.types import function_names
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, opened, record
+from upstream.hosting.host_plan import result_of
+from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
-from upstream.hosting.result_schema import result_of
 from upstream.hosting.shared_parts import explain_among
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.aggregates import AGGREGATES, ORDERLESS

@@ -13,7 +13,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from upstream.core.feedback.checkpoint_layout import stage_folder
 from upstream.core.feedback.reports import StageReport, write_report
 from upstream.hosting import command_source
-from upstream.hosting.changes import Change
 from upstream.hosting.command_source import (
     Candidate,
     CommandPlanner,
@@ -23,6 +22,7 @@ from upstream.hosting.command_source import (
     seconds_for_results,
 )
 from upstream.hosting.edits import record
+from upstream.hosting.journal import Change
 from upstream.hosting.messages import TICK
 from upstream.hosting.output import BatchOutcome
 from upstream.hosting.registry import registry_now

@@ -13,9 +13,8 @@ from kit.failures import misused, unfit
 from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError, UpstreamError
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, record, refresh
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at, registry_now
 from upstream.operators.relations.plan.nodes import Stream, walk
 from upstream.sql import bind, plan_text

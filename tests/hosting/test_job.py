@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 import upstream as us
 from upstream.cli.queries import app
 from upstream.conf.errors import OptionError, TableError
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.job import DroppedTables, at_most_partitions
+from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
 from upstream.operators.relations.plan.nodes import Stream
 

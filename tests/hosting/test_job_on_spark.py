@@ -19,11 +19,10 @@ from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.system_column import SYSTEM
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.job import build_host, start
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream

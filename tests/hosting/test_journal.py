@@ -7,8 +7,7 @@ from kit.continuous import TRADE
 from kit.registries import STREAMS, begun
 
 from upstream.conf.errors import CheckpointError, EnvironmentMissingError
-from upstream.hosting.changes import Change, Settings
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal, Settings
 
 
 def test_versions_follow_each_other(tmp_path):

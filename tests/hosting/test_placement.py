@@ -15,6 +15,7 @@ from kit.placing import Divided
 
 from upstream.expressions.nodes import Call, Constant, Field
 from upstream.expressions.types import call, cast
+from upstream.hosting.host_plan import result_of
 from upstream.hosting.placement import (
     Fragment,
     Placement,
@@ -25,7 +26,6 @@ from upstream.hosting.placement import (
     placed,
     tracked,
 )
-from upstream.hosting.result_schema import result_of
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import Changes, Join, Sample, Stream, walk

@@ -10,9 +10,8 @@ from kit.failures import misused
 from kit.registries import COUNTS, FAST, OF_FAST, STREAMS, begun, register
 
 from upstream.conf.errors import CheckpointError
-from upstream.hosting.changes import Change, Settings
 from upstream.hosting.edits import record
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.registry import RegistryTexts, registry_at, text_of
 from upstream.sql import bind
 

@@ -4,8 +4,8 @@ from datetime import datetime, timezone
 
 from kit.registries import COUNTS, FAST, begun, register
 
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import record
+from upstream.hosting.journal import Change
 from upstream.hosting.output import BatchOutcome
 from upstream.hosting.reports import QueryReport, Reports, listed
 from upstream.storage.folder import folder_at

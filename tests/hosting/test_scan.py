@@ -22,15 +22,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from kit.continuous import BUSES, CATALOG, EPOCH, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, run, scanned
+from kit.local_host import LocalHost
 
 from upstream.core.rows.frames import from_frame
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning
 from upstream.expressions.nodes import Field
 from upstream.expressions.types import call
 from upstream.hosting import host_plan
-from upstream.hosting.changes import pinned
 from upstream.hosting.host_plan import HostPlans
-from upstream.hosting.local_host import LocalHost
+from upstream.hosting.journal import pinned
 from upstream.hosting.messages import Command
 from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.scan import ScanStep, _rows, as_sent, in_order, oldest_arrival, rows_of, slots_of

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from kit.continuous import BUSES
 from kit.hosting import scanned
+from kit.local_host import LocalHost
 
 from upstream.conf.errors import TableError
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.delta_format.latest_table import BUCKET
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, opened, record
 from upstream.hosting.host_plan import HostPlans
-from upstream.hosting.local_host import LocalHost
+from upstream.hosting.journal import Change
 from upstream.hosting.messages import Command
 from upstream.hosting.output import OutputControl, outcome_of
 from upstream.hosting.registry import registry_at

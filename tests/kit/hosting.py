@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.expressions.nodes import Field
-from upstream.hosting.changes import Settings
 from upstream.hosting.host_plan import HostPlan
-from upstream.hosting.local_host import LocalHost, OutputRow
+from upstream.hosting.journal import Settings
 from upstream.hosting.messages import Command
 from upstream.hosting.output import result_rows
 from upstream.hosting.placement import Fragment, Placement, Route
@@ -37,6 +36,7 @@ from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.sql import Catalog, bind
 
 from .continuous import BUSES, CATALOG, END_US, QUOTE, TRADE
+from .local_host import LocalHost, OutputRow
 
 STREAMS = (TRADE, QUOTE, BUSES)
 

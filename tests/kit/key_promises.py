@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM
-from upstream.operators.runtime.key_bounds import ALL_FEEDS
+from upstream.operators.runtime.feeds import ALL_FEEDS
 
 
 class KeyPromises:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from upstream.core.rows.frames import by_bucket, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.joins.latest_changes import LatestJoinShard, VersionShard
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
-from upstream.operators.joins.latest_shard import LatestJoinShard, VersionShard
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 

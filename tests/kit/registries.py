@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from upstream.hosting.changes import Change, Settings
 from upstream.hosting.edits import record
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.registry import Registry
 
 from .continuous import BUSES, DOMAINS, QUOTE, TRADE

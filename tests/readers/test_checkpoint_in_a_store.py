@@ -11,9 +11,8 @@ from kit.registries import COUNTS
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.reports import read_values, remove_values, write_value
-from upstream.hosting.changes import Change
 from upstream.hosting.edits import define_stream, opened, record
-from upstream.hosting.journal import Journal
+from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at
 from upstream.sink.commit.last_commit import ITS_TABLE, read_last_commits
 from upstream.storage.atomic_write import write_whole

@@ -70,7 +70,7 @@ def _drops_before_rows(mended: Any) -> Any:
 
 
 def _newest_version(_: Any) -> Any:
-    from upstream.operators.tables.reading import latest_version
+    from upstream.operators.tables.lookup import latest_version
 
     return lambda *given: latest_version(given[-1], {})
 
@@ -106,7 +106,7 @@ def _version_of_now(mended: Any) -> Any:
 
 
 def _rows_of_now(mended: Any) -> Any:
-    from upstream.operators.tables.reading import pinned_table
+    from upstream.operators.tables.lookup import pinned_table
 
     return lambda at, options, schema, _, hint: mended(at, options, schema, pinned_table(at, {})[0], hint)
 

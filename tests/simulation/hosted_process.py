@@ -19,16 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from kit.local_host import LocalHost, OutputRow
 
 from upstream.hosting import evaluations, host_plan
 from upstream.hosting import registry as registries
-from upstream.hosting.changes import Change, Settings
 from upstream.hosting.command_source import CommandPlanner
 from upstream.hosting.edits import declare, record, refresh
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.job import HostedBatches
-from upstream.hosting.journal import Journal
-from upstream.hosting.local_host import LocalHost, OutputRow
+from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.messages import command_of_batch
 from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports

@@ -142,7 +142,7 @@ def install() -> None:
     from upstream.core.feedback import offsets as kept_feeds
     from upstream.datasource.connectors.files import positions as files_positions
     from upstream.datasource.connectors.kafka import client, positions
-    from upstream.datasource.connectors.kafka import task as consuming
+    from upstream.datasource.connectors.kafka import connector as consuming
     from upstream.hosting import command_source
     from upstream.operators.tables import versions
     from upstream.sink.spec import steps

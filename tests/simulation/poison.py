@@ -17,10 +17,10 @@ from typing import Any
 
 from kit.continuous import BUSES, CATALOG, END_US, EPOCH, FORMS, QUOTE, TRADE
 from kit.hosting import Tables, Versions, frame, is_behind, scanned
+from kit.local_host import LocalHost
 
 from upstream.conf.errors import UpstreamError
 from upstream.hosting.host_plan import rehearse
-from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
 from upstream.sql import bind
 

@@ -23,8 +23,8 @@ from upstream.operators.runtime.shard import OperatorProcessor
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore, Store
-from upstream.operators.windows.shards.pack import final_in, window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.results import final_in, window_pack
 
 from .machine import MACHINE
 

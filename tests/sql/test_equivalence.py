@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from kit.continuous import END_US, FORMS, bound, rows_of_streams
 from kit.known_columns import PLANS
 
-from upstream.hosting.result_schema import result_of
+from upstream.hosting.host_plan import result_of
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.bounds import state_of
 from upstream.operators.relations.plan.common_parts import in_words, shareable

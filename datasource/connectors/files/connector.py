@@ -13,7 +13,7 @@ from ....conf.errors import FeedChangedError, OptionError
 from ....conf.locations import is_remote
 from ....core.rows.system_column import SYSTEM
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
-from .discovery import Discovery
+from .discovery import Discovery, Sampler
 from .formats.columnar import Footer
 from .formats.jsonlines import JsonFormat
 from .formats.lines import Head, LineFormat
@@ -22,7 +22,6 @@ from .formats.zeek import ZeekFormat
 from .frontier import Frontier, changed
 from .options import FilesOptions
 from .positions import EMPTY
-from .schema_sample import Sampler
 from .splits import QUIET_US, Budget, FileInspector, FileSplitter, FormatOf, PlanTime, Split
 from .store import FileAccess, feed_root, has_magic, is_tab_separated, kind_by_name
 from .task import RangeReader

@@ -12,8 +12,7 @@ import pyarrow as pa
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask, affine
 from ....core.rows.frames import split_punctuation
 from ....core.rows.system_column import TIMESTAMP
-from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
-from ...runtime.key_bounds import KeyBounds
+from ...runtime.feeds import ENDED, FeedBounds, KeyBounds, punctuation_rows
 from ...runtime.pack import by_arrival
 from ...runtime.shard import ShardInput
 from ...state.entries import Keys
@@ -22,9 +21,8 @@ from ...state.runs import RunFiles
 from ...state.store import Store
 from ..evaluate import WindowStates
 from ..sessions import LAST, START, Sessions, SessionWindows, ended, key_numbers
-from .pack import is_partial
 from .plan import WindowPlan
-from .results import WindowStateShard, hear, key_bounds, key_punctuation, result_schema, results_table
+from .results import WindowStateShard, hear, is_partial, key_bounds, key_punctuation, result_schema, results_table
 
 _NUMBER = "__upstream_number"
 _END, _FINAL = "__upstream_end", "__upstream_final"

@@ -21,13 +21,14 @@ from ...state.store import Store
 from ..evaluate import WindowStates
 from ..operator import Commitments, EagerOperator, PerKeyWatermarks, WindowOperator, WindowProgress
 from .kept_state import HeldEntries, HeldSearch, KeptPanes, ResultFlush
-from .pack import is_partial, outside_in
 from .plan import WindowPlan
 from .results import (
     WindowStateShard,
     hear,
+    is_partial,
     key_bounds,
     key_punctuation,
+    outside_in,
     punctuation_before,
     result_schema,
     results_table,

@@ -14,8 +14,8 @@ from upstream.operators.aggregates.custom import aggregate
 from upstream.operators.aggregates.functions import any_value, avg, collect, count, first, last, max_, min_, sum_
 from upstream.operators.grouped.plan import GroupPlan
 from upstream.operators.grouped.shard import GroupShard
+from upstream.operators.joins.latest_changes import VersionShard
 from upstream.operators.joins.latest_plan import LatestSide, VersionPlan
-from upstream.operators.joins.latest_shard import VersionShard
 from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema(

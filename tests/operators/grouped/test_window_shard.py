@@ -11,8 +11,8 @@ from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.grouped.plan import GroupWindowPlan
 from upstream.operators.grouped.window_shard import WindowGroupShard, WindowVersionShard
+from upstream.operators.joins.latest_changes import VersionShard
 from upstream.operators.joins.latest_plan import VersionPlan
-from upstream.operators.joins.latest_shard import VersionShard
 from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows

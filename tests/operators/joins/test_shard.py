@@ -15,8 +15,7 @@ from upstream.operators.joins.as_of_shard import AsOfShard
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.plan import AsOfPlan, JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
-from upstream.operators.runtime.key_bounds import ALL_FEEDS
+from upstream.operators.runtime.feeds import ALL_FEEDS, ENDED, punctuation_rows
 from upstream.operators.state.store import DictStore
 
 from .batches import INTEGERS, TEXTS, claimed, flat, frames, run_all

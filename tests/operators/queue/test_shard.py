@@ -12,7 +12,7 @@ from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.queue.queue import Control, ShardPlan
 from upstream.operators.queue.shard import QueueShard
-from upstream.operators.runtime.key_bounds import ALL_FEEDS
+from upstream.operators.runtime.feeds import ALL_FEEDS
 from upstream.operators.runtime.pack import INTERVAL, WEIGHT, pack
 from upstream.operators.state.store import DictStore
 

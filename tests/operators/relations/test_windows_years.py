@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 from kit.continuous import TRADE
 from kit.hosting import Tables, Versions, scanned
+from kit.local_host import LocalHost
 
 from upstream.conf.errors import QueryError
-from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
 from upstream.operators.relations.windows import check_years
 from upstream.operators.relations.zsets import dtypes_of

@@ -15,8 +15,7 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.reorder.shard import ReorderPlan, ReorderShard
-from upstream.operators.runtime.feeds import ENDED, punctuation_rows
-from upstream.operators.runtime.key_bounds import ALL_FEEDS
+from upstream.operators.runtime.feeds import ALL_FEEDS, ENDED, punctuation_rows
 from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])

@@ -7,7 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.conf.errors import CheckpointError
 from upstream.operators.tables import versions
-from upstream.operators.tables.reading import Version, latest_version
+from upstream.operators.tables.lookup import Version, latest_version
 from upstream.operators.tables.versions import TableVersions, version_of_batch
 
 

@@ -14,7 +14,7 @@ from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest_table.table import TableLog
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.layout_change import change_keep, rebucket_table
-from upstream.sink.spec.placement import buckets_for, buckets_outgrown
+from upstream.sink.spec.layout import buckets_for, buckets_outgrown
 from upstream.sink.table import table
 from upstream.sink.table.table import recorded_options
 from upstream.storage.folder import TableFolder
@@ -224,7 +224,7 @@ def test_a_table_that_has_outgrown_its_buckets_is_reported(sink, monkeypatch):
     assert buckets_outgrown(16_000_001, 16) == 33
     filled(sink)
     assert check_table(str(sink.path)).wanted_buckets is None
-    monkeypatch.setattr("upstream.sink.spec.placement._TOO_MANY", 1)
+    monkeypatch.setattr("upstream.sink.spec.layout._TOO_MANY", 1)
     report = check_table(str(sink.path))
     assert (report.wanted_buckets, report.healthy) == (16, True)
 

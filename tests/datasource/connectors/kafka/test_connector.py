@@ -14,7 +14,7 @@ from kit.waiting import wait_for
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, UpstreamError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.kafka import client
-from upstream.datasource.connectors.kafka import task as consuming
+from upstream.datasource.connectors.kafka import connector as consuming
 from upstream.datasource.connectors.kafka.client import Cluster
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 

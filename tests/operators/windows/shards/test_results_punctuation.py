@@ -4,8 +4,7 @@ import pyarrow as pa
 import pytest
 
 from upstream.core.rows.exact_integers import LOWEST
-from upstream.operators.runtime.feeds import ENDED, FeedBounds
-from upstream.operators.runtime.key_bounds import ALL_FEEDS
+from upstream.operators.runtime.feeds import ALL_FEEDS, ENDED, FeedBounds
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.shards.results import hear, key_bounds

@@ -13,7 +13,7 @@ from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, sys
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import SlideByTupleWindows
-from upstream.operators.windows.shards.pack import final_somewhere, frames_of
+from upstream.operators.windows.shards.results import final_somewhere, frames_of
 
 Row = tuple[int, int, int]
 """Key, time in microseconds, value."""

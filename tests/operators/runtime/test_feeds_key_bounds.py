@@ -10,8 +10,7 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
-from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.operators.runtime.key_bounds import ALL_FEEDS, KeyBounds, KeyShare
+from upstream.operators.runtime.feeds import ALL_FEEDS, KeyBounds, KeyShare, punctuation_rows
 from upstream.operators.state.store import DictStore
 
 KEY = ("a", "b")

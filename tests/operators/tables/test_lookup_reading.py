@@ -7,8 +7,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from upstream.conf.errors import FeedChangedError, TableError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.tables.lookup import index_at, planned
-from upstream.operators.tables.reading import Version, columns_of_table, in_spark_types, latest_version
+from upstream.operators.tables.lookup import (
+    Version,
+    columns_of_table,
+    in_spark_types,
+    index_at,
+    latest_version,
+    planned,
+)
 
 BEFORE = pa.schema([("k", pa.string()), ("id", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ..operators.runtime.shard_processor import ShardProcessor
-from ..operators.state.store import DictStore
-from .host_plan import HostPlan, HostPlans
-from .messages import TICK, Command
-from .output import OutputControl
-from .scan import ScanStep
-from .stages import FirstStage, SecondStage
+from upstream.hosting.host_plan import HostPlan, HostPlans
+from upstream.hosting.messages import TICK, Command
+from upstream.hosting.output import OutputControl
+from upstream.hosting.scan import ScanStep
+from upstream.hosting.stages import FirstStage, SecondStage
+from upstream.operators.runtime.shard_processor import ShardProcessor
+from upstream.operators.state.store import DictStore
 
 if TYPE_CHECKING:
-    from .registry import Registry
+    from upstream.hosting.registry import Registry
 
 
 @dataclass(frozen=True)

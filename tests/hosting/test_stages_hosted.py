@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.continuous import END_US, EPOCH, FORMS, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, is_behind, run, scanned, windows_first
+from kit.local_host import LocalHost
 
 from upstream.hosting import host_plan
-from upstream.hosting.local_host import LocalHost
 from upstream.hosting.messages import Command
 from upstream.hosting.placement import placed
 from upstream.operators.relations.evaluation import Evaluation

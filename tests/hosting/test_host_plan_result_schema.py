@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.continuous import CATALOG, MOMENT, bound
 
-from upstream.hosting.result_schema import result_of, row_keys
+from upstream.hosting.host_plan import result_of, row_keys
 from upstream.operators.relations.plan.bounds import UnboundedError
 from upstream.operators.relations.plan.nodes import Changes, Copies, Stream
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT

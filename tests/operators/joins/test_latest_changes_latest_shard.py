@@ -13,8 +13,8 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.joins.latest_changes import LatestJoinShard
 from upstream.operators.joins.latest_plan import LatestLimit
-from upstream.operators.joins.latest_shard import LatestJoinShard
 from upstream.operators.state.store import DictStore
 
 KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]

@@ -11,7 +11,7 @@ from kit.continuous import BUSES, DOMAINS, MOMENT, TRADE
 from kit.failures import misused, unfit
 
 from upstream.conf.errors import CheckpointError
-from upstream.hosting.changes import (
+from upstream.hosting.journal import (
     Change,
     Settings,
     change_to,
@@ -144,7 +144,7 @@ def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path):
 
 
 def test_what_is_damaged_is_told():
-    with pytest.raises(CheckpointError, match="the relation 'r' in the journal"):
+    with pytest.raises(CheckpointError, match="the relation 'r' of the registry cannot be read"):
         relation_of(Change("relation", "r", stream={"name": "r"}))
     with pytest.raises(CheckpointError, match="a change of the registry cannot be read"):
         Change.from_json(Change("relation", "r").to_json())

@@ -8,7 +8,7 @@ from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.frames import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.plan import JoinSide
-from upstream.operators.joins.progress import JoinProgress
+from upstream.operators.joins.side import JoinProgress
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore
 
