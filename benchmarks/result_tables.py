@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from upstream.core.rows.key import Key
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.sink.results.result_table import ResultRows, ResultTable, stage
 from upstream.sink.results.result_tables import ResultTables
@@ -53,7 +54,7 @@ def seconds(work: Callable[[], Any]) -> tuple[Any, float, float]:
 def many(folder: Path, count: int, rows: int, batches: int) -> list[str]:
     """Commit batches to so many tables at once, and return a line for each part."""
     host = ResultTables("host", str(folder / "checkpoint"))
-    tables = [ResultTable(1, f"q{each}", str(folder / f"q{each}"), COLUMNS, ("k",)) for each in range(count)]
+    tables = [ResultTable(1, f"q{each}", str(folder / f"q{each}"), COLUMNS, Key(("k",))) for each in range(count)]
     taken: dict[str, list[tuple[float, float]]] = {part: [] for part in PARTS}
     for batch_id in range(batches):
         changes = rows_of(rows, batch_id)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, is_remote
-from ..conf.options import columns as column_names
+from ..core.rows.key import KEY_OPTION
 from .failures import CommandFailure, failure_of, with_log
 from .options import (
     DEFAULT_FILE,
@@ -421,7 +421,7 @@ def _console() -> Console:
 
 def _key(given: list[str]) -> list[str]:
     try:
-        return [name for each in given for name in column_names().parse(each)]
+        return [name for each in given for name in KEY_OPTION.parse(each)]
     except ValueError as error:
         raise OptionError(f"--key {' '.join(given)!r} is not a list of columns ({error})") from None
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ..conf.options import columns as column_names
+from ..core.rows.key import KEY_OPTION
 from .options import StorageOptions, duration, storage_options
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def show(
         table,
         limit=limit,
         where=where,
-        columns=column_names().parse(columns) if columns else (),
+        columns=KEY_OPTION.parse(columns) if columns else (),
         order_by=order_by,
         everything=everything,
         output=output.value,

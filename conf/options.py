@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, TypeVar, get_args
 
-from .column_names import split_list
 from .errors import OptionError
 from .units import parse_bytes, parse_duration_us
 
@@ -42,11 +41,6 @@ def option(name: str, parser: _Parser, default: T, doc: str) -> T:
 def text() -> _Parser:
     """Return a parser for any non-empty text."""
     return _Parser("text", non_empty)
-
-
-def columns() -> _Parser:
-    """Return a parser for one or more column names, separated by commas; backticks enclose a name with a comma."""
-    return _Parser("one or more column names, separated by commas", split_list)
 
 
 def one_of(*choices: str) -> _Parser:

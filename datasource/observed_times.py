@@ -17,7 +17,6 @@ from ..core.feedback.reports import batch_name, remove_values, reported_states, 
 from ..core.rows.columns import column_at
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import Int64s
-from ..core.rows.key import Key
 from ..core.watermark.bounds import embedded_punctuation
 from ..core.watermark.policies import FeedProgress, Policy
 from ..storage.folder import TableFolder
@@ -52,7 +51,7 @@ class _Unusable:
         return bool(self._options.key) or self._time is not None
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        wanted = Key(self._options.key).columns(names)
+        wanted = self._options.key.columns(names)
         return list(dict.fromkeys([*wanted, *([] if self._time is None else [self._time])]))
 
     def usable(self, chunk: Chunk) -> bool:

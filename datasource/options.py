@@ -12,7 +12,6 @@ from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.options import (
     boolean,
     bytes_,
-    columns,
     duration_us,
     non_empty,
     one_of,
@@ -25,6 +24,7 @@ from ..conf.options import (
 )
 from ..core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
 from ..core.rows.event_times import check_time_zone
+from ..core.rows.key import KEY_OPTION, NO_KEY, Key
 from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.policies import FeedProgress, Policy, PolicyName
 from ..storage.folder import TableFolder
@@ -144,18 +144,18 @@ class SourceOptions:
         "files",
         "Choose where the rows come from.",
     )
-    key: tuple[str, ...] = option(
+    key: Key = option(  # noqa: RUF009 it declares a field
         "key",
-        columns(),
-        (),
+        KEY_OPTION,
+        NO_KEY,
         "Set the update key: columns, or fields of structs (`position.id`). A row replaces the earlier row "
         "with the same values in them.",
     )
     time: str | None = option("time", text(), None, "Name the column that holds the event time.")
-    sequence: tuple[str, ...] = option(
+    sequence: Key = option(  # noqa: RUF009 it declares a field
         "sequence",
-        columns(),
-        (),
+        KEY_OPTION,
+        NO_KEY,
         "Name the columns that order the rows of a key if they are no event times, such as `source.file, "
         "source.pos`. `coalesce` then keeps the row with the largest values, and a row in which one is null is "
         "malformed.",

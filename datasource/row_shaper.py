@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..core.rows.columns import column_at, columns_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, times_as
 from ..core.rows.exact_integers import Int64s
+from ..core.rows.key import NO_KEY, Key
 from ..core.rows.newest import NewestPerKey, key_codes
 from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
@@ -217,7 +218,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.Chunke
 _BRING_TOGETHER = 500_000
 
 
-def newest_rows(rows: ShapedRows, key: tuple[str, ...], sequence: tuple[str, ...] = ()) -> ShapedRows:
+def newest_rows(rows: ShapedRows, key: Key, sequence: Key = NO_KEY) -> ShapedRows:
     """Return each key's newest row by sequence or time, with the oldest arrival and the count of the rows it covers."""
     if not rows.table.num_rows:
         return rows
@@ -231,9 +232,7 @@ def newest_rows(rows: ShapedRows, key: tuple[str, ...], sequence: tuple[str, ...
     return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)
 
 
-def coalesced(
-    chunks: Iterable[ShapedRows], key: tuple[str, ...], sequence: tuple[str, ...] = ()
-) -> Iterator[ShapedRows]:
+def coalesced(chunks: Iterable[ShapedRows], key: Key, sequence: Key = NO_KEY) -> Iterator[ShapedRows]:
     """Yield the newest rows per key of all chunks, one item per feed; chunks come in arrival order.
 
     Memory is bounded by the keys, not by the rows.
@@ -249,7 +248,7 @@ def coalesced(
 class _Held:
     """The newest rows of one feed, combined only once they have doubled, so that a chunk does not cost all keys."""
 
-    def __init__(self, key: tuple[str, ...], sequence: tuple[str, ...]) -> None:
+    def __init__(self, key: Key, sequence: Key) -> None:
         self._key = key
         self._sequence = sequence
         self._parts: list[ShapedRows] = []

@@ -156,8 +156,8 @@ def _key(arrow: pa.Schema, options: SourceOptions) -> Key:
     return key
 
 
-def _paths(arrow: pa.Schema, names: tuple[str, ...], role: str) -> Key:
-    return Key(names).resolved(tree_of(arrow.remove(arrow.get_field_index(SYSTEM))), role)
+def _paths(arrow: pa.Schema, names: Key, role: str) -> Key:
+    return names.resolved(tree_of(arrow.remove(arrow.get_field_index(SYSTEM))), role)
 
 
 def _absent(role: str, name: str, names: list[str]) -> SchemaError:

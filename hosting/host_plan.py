@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import QueryRefusedError, UpstreamError
+from ..core.rows.key import NO_KEY, Key
 from ..core.rows.text import value_texts
 from ..expressions.nodes import Expression
 from ..operators.relations.evaluation import Evaluation
@@ -96,7 +97,7 @@ class Result:
     """The table of a query."""
 
     kind: Literal["latest", "feed"]  # "latest": the current rows by key; "feed": one row for each change, forever.
-    key: tuple[str, ...]  # Columns of the table, never null; empty for a feed.
+    key: Key  # Columns of the table, never null; empty for a feed.
     plan: Relation | Changes  # The query's plan; copies of rows are numbered if they can be equal.
     schema: pa.Schema
     identity: tuple[str, ...]  # The plan's identifying columns: the key, unless there is a `row_key`.
@@ -148,7 +149,7 @@ def result_of(plan: Relation | Changes) -> Result:
             plan = Changes(plan, "istream")
     if isinstance(plan, Changes):
         time = _free("change_time" if "time" in plan.schema.names else "time", plan.schema.names)
-        return Result("feed", (), plan, plan.schema.append(pa.field(time, _MOMENT)), (), None, time)
+        return Result("feed", NO_KEY, plan, plan.schema.append(pa.field(time, _MOMENT)), (), None, time)
     identity = key_of(plan)
     if identity is None:
         assert not isinstance(plan, Copies)
@@ -157,10 +158,10 @@ def result_of(plan: Relation | Changes) -> Result:
         identity = tuple(plan.schema.names)
     certain = never_null(plan)
     if identity and all(name in certain and _is_usable(plan.schema.field(name).type) for name in identity):
-        return Result("latest", identity, plan, plan.schema, identity, None, None)
+        return Result("latest", Key(identity), plan, plan.schema, identity, None, None)
     row_key = _free("row_key", plan.schema.names)
     schema = pa.schema([pa.field(row_key, pa.string(), nullable=False), *plan.schema])
-    return Result("latest", (row_key,), plan, schema, identity, row_key, None)
+    return Result("latest", Key((row_key,)), plan, schema, identity, row_key, None)
 
 
 def _free(name: str, taken: Collection[str]) -> str:

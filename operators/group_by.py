@@ -29,7 +29,7 @@ class NewestGroups:
     """Groups of the newest rows of a plan, whose aggregates or windows are to come."""
 
     before: Node
-    columns: tuple[str, ...]  # of the group
+    columns: Key  # of the group
     shards: int
     retention: int | None  # how far the watermark passes a deletion before it is forgotten, in units of the time
     ttl: int | None  # how far the watermark passes a row before it expires, in the same units
@@ -51,7 +51,7 @@ class NewestGroups:
             "group_by(…).window(…) opens windows over the newest rows of each group",
         )
         return GroupBy(
-            Key(self.columns), None, from_arrow_schema(plan.schema), left_out, False, self.shards,
+            self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
             inputs=(before,), specification=plan,
         )  # fmt: skip
 
@@ -76,7 +76,7 @@ def open_groups(
 ) -> NewestGroups:
     """Return groups of the newest rows of a plan."""
     check_key_columns(before, "group_by")
-    names = tuple(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
+    names = Key(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
     if not names:
         raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
     check_group_columns("group_by({})", names, before.arrow)
@@ -113,7 +113,7 @@ class GroupWindows:
         check_size(paned(window.windows), "wid", True, window.algebra.empty(1).nbytes)
         if not plan.stays and plan.ends:
             before = WindowVersions(
-                Key(plan.key), window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
+                plan.key, window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
                 inputs=(before,), specification=plan, late_location=late_rows,
             )  # fmt: skip
             late_rows = None

@@ -38,7 +38,7 @@ def latest_sides(
             ttl=time_span("join_latest", "ttl", plan, life),
         )
         for names, schema, plan, life in zip(
-            (tuple(columns), tuple(columns.values())), schemas, (left, right), of_both(ttl), strict=True
+            (Key(columns), Key(columns.values())), schemas, (left, right), of_both(ttl), strict=True
         )
     )  # fmt: skip
     return one, two
@@ -60,7 +60,7 @@ def join_latest(left: Node, right: Node, plan: LatestJoinPlan) -> LatestJoin:
         "put the window before the join",
     )
     return LatestJoin(
-        Key(plan.key), None, from_arrow_schema(plan.schema), left_out, False,
+        plan.key, None, from_arrow_schema(plan.schema), left_out, False,
         plan.shards if plan.key == plan.left.on else None, inputs=inputs, specification=plan,
     )  # fmt: skip
 
@@ -70,7 +70,7 @@ def versions(before: Node, plan: VersionPlan) -> Versions:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return Versions(
-        Key(plan.side.key), None, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
+        plan.side.key, None, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
         inputs=(before,), specification=plan,
     )  # fmt: skip
 
@@ -126,8 +126,8 @@ def timed_sides(left: Node, right: Node, on: Any, time_format: str | None) -> tu
     times = [_time_of(each, name) for each, name in ((left, "left"), (right, "right"))]
     schemas = schemas_of(left, right, columns, "join", {times[0]: times[1]})
     unit = unit_of(times[0], schemas[0].field(times[0]).type, text_argument("time_format", time_format))
-    one = JoinSide(tuple(columns), times[0], schemas[0], left.key)
-    two = JoinSide(tuple(columns.values()), times[1], schemas[1], right.key)
+    one = JoinSide(Key(columns), times[0], schemas[0], left.key)
+    two = JoinSide(Key(columns.values()), times[1], schemas[1], right.key)
     return one, two, unit
 
 
@@ -150,7 +150,7 @@ def join(left: Node, right: Node, plan: JoinPlan, late_location: str | None) -> 
     if plan.left_alone:
         check_key_columns(left, "join")
     return TimeJoin(
-        Key(plan.key), plan.time, left.schema if plan.left_alone and not plan.early else from_arrow_schema(plan.schema),
+        plan.key, plan.time, left.schema if plan.left_alone and not plan.early else from_arrow_schema(plan.schema),
         left_out, False, plan.shards if plan.key == plan.sides[LEFT].on else None,
         inputs=(left, right), specification=plan, keeping=plan.keeps, late_location=late_location,
         early=plan.early, newest_key=plan.left.on if plan.early and not plan.left_alone else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import column_argument, count_argument, duration_argument, text_argument
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Choice, Filter, IncompleteInput, Map, Node, Queue, Reorder
 from ..plan.properties import check_final, check_key_columns, check_promised, coalesces
@@ -163,12 +164,12 @@ def seconds_argument(name: str, value: str) -> float:
     return duration_argument(name, value, such_as="'10 seconds' or '0.5 ms'") / 1e6
 
 
-def distinct_by(before: Node, columns: tuple[str, ...]) -> tuple[str, ...]:
+def distinct_by(before: Node, columns: tuple[str, ...]) -> Key:
     """Return the columns in which equal rows of one time are repeats: the key, unless others are given."""
     for each in columns:
         if text_argument("distinct", each) is None:
             raise OptionError("distinct(None)", expected="names of columns")
-    by = tuple(dict.fromkeys(each for each in columns if each != before.time)) or before.key
+    by = Key(dict.fromkeys(each for each in columns if each != before.time)) or before.key
     absent = [each for each in by if each not in before.schema.names]
     if absent:
         raise SchemaError(

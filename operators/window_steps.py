@@ -59,7 +59,7 @@ class KeyWindows:
                 inputs=(before,), specification=NumberingPlan(numbered),
             )  # fmt: skip
         return Window(
-            Key(key), "window_time", from_arrow_schema(result_schema(plan)), left_out_by_windows(plan), False,
+            key, "window_time", from_arrow_schema(result_schema(plan)), left_out_by_windows(plan), False,
             plan.shards, inputs=(before,), specification=plan, revises=revises(plan),
             late_location=self.late_location, paced=plan.flush_rows is not None,
             promises=not (plan.by_rows or plan.by_number),

@@ -193,7 +193,7 @@ class Node(abc.ABC):
         return any(each.retracts for each in self.inputs)
 
     @property
-    def least_key(self) -> tuple[str, ...]:
+    def least_key(self) -> Key:
         """The columns that a table of these rows needs in its key if rows are retracted."""
         return self.key
 
@@ -249,7 +249,7 @@ class Transform(Node):
     step: RowStep
 
     @property
-    def least_key(self) -> tuple[str, ...]:
+    def least_key(self) -> Key:
         """The whole key after a filter, which may emit tombstones; else the input's."""
         return self.key if isinstance(self.step, Filter) else self.inputs[0].least_key
 
@@ -267,7 +267,7 @@ class Map(Node):
     moved: bool = False  # whether it replaces a `Transform` that Spark would compute
 
     @property
-    def least_key(self) -> tuple[str, ...]:
+    def least_key(self) -> Key:
         return self.key if self.moved else self.inputs[0].least_key
 
     @property
@@ -416,7 +416,7 @@ class TimeJoin(StatefulNode):
     keeping: str  # the state, and how long it is kept
     early: bool = False  # whether results are emitted before they are final, and retracted
     # the key without row numbers, if a result as new follows each retraction, else None
-    newest_key: tuple[str, ...] | None = None
+    newest_key: Key | None = None
 
     kind: ClassVar[Kind | None] = "joins"
 
@@ -429,7 +429,7 @@ class TimeJoin(StatefulNode):
         return self.early
 
     @property
-    def least_key(self) -> tuple[str, ...]:
+    def least_key(self) -> Key:
         return self.key if self.newest_key is None else self.newest_key
 
     @property

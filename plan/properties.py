@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..conf.errors import OptionError, SchemaError
 from ..core.pushdown.at_source import reads_coalesced, source_options
-from ..core.rows.key import json_tree
+from ..core.rows.key import Key, json_tree
 from ..core.rows.system_column import SYSTEM
 from .newest_nodes import WindowedGroups
 from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transform, Window, walk
@@ -82,7 +82,7 @@ def check_table_key(plan: Node, key: Sequence[str]) -> None:
         )
 
 
-def identity_of(node: Node) -> tuple[str, ...] | None:
+def identity_of(node: Node) -> Key | None:
     """Return the columns that identify a row, of whose versions the newest counts; None if needed rows are missing.
 
     It is the update key, with ``window_id`` for windows that are re-emitted. A choice of columns and a map keep the
@@ -91,10 +91,10 @@ def identity_of(node: Node) -> tuple[str, ...] | None:
     """
     if node.left_out is None:
         return None if node.retracts else node.key
-    found: tuple[str, ...] | None = None
+    found: Key | None = None
     match node:
         case Window() if node.revises:
-            found = (*node.key, "window_id")
+            found = Key((*node.key, "window_id"))
         case WindowedGroups() if node.ends:
             found = node.key
         case Transform(step=Filter()):

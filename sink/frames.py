@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ..conf.column_names import spark_name
 from ..conf.options import internal_option
 from ..core.rows.frames import by_bucket, frames_column, from_frame, some_at_once, split_punctuation, to_frame
+from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM, system_field
 from ..core.watermark.bounds import beginning
 
@@ -35,7 +36,7 @@ class FrameStep:
     It pays off only if the rows are in Arrow before, in the source or in a Python step; see docs/decisions/0004.
     """
 
-    key: tuple[str, ...]  # the update key's columns
+    key: Key  # the update key's columns
     time: str | None  # the event time's column
     buckets: int | None  # one frame for each bucket; None if each task has whole buckets already
     schema: pa.Schema  # the frames' schema

@@ -101,7 +101,7 @@ class Input:
         self,
         name: str,
         schema: str | StructType | pa.Schema,
-        key: tuple[str, ...],
+        key: Key,
         time: str | None,
         time_format: str | None,
         watermark: Watermark | None,
@@ -142,7 +142,7 @@ class Input:
 
         plan = self.plan
         return Given(
-            Key(plan.key), plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
+            plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
             tables=self.tables,
         )  # fmt: skip
 

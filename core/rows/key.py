@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, cast
 
-from ...conf.column_names import Tree, columns_of, listed, path_name, resolved
+from ...conf.column_names import Tree, columns_of, listed, path_name, resolved, split_list
 from ...conf.errors import OptionError, SchemaError
-from ...conf.options import names_argument
+from ...conf.options import names_argument, parsed
 
 
 class Key(tuple[str, ...]):
@@ -33,9 +33,14 @@ class Key(tuple[str, ...]):
         """Return the names in a user's argument, as :meth:`given`; None without it."""
         return None if value is None else cls.given(value, name)
 
+    @classmethod
+    def split(cls, text: str) -> Key:
+        """Return the names in an option's text; raise ValueError if it has none."""
+        return cls(split_list(text))
+
     @property
     def text(self) -> str:
-        """The names as an option."""
+        """The names as an option, the inverse of :meth:`split`."""
         return listed(self)
 
     def resolved(self, columns: Tree, role: str = "key") -> Key:
@@ -60,6 +65,12 @@ class Key(tuple[str, ...]):
     def columns(self, columns: Container[str]) -> list[str]:
         """Return the column of each name; a field's is its struct."""
         return columns_of(self, columns)
+
+
+NO_KEY = Key()
+
+KEY_OPTION = parsed("one or more column names, separated by commas", Key.split)
+"""The parser of an option; backticks enclose a name with a comma."""
 
 
 def json_tree(fields: Sequence[Mapping[str, Any]]) -> Tree:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ..aggregates.algebra import Aggregates
 from ..aggregates.functions import count
@@ -89,7 +90,7 @@ class GroupWindowPlan:
     """Windows by group. A checkpoint rejects another plan."""
 
     window: WindowPlan  # the windows; its key is the group, and its time assigns rows to windows
-    key: tuple[str, ...]  # the update key: of several rows with one key, only the newest counts
+    key: Key  # the update key: of several rows with one key, only the newest counts
     newest_by: str | None  # the column that orders rows of a key; None for the order of arrival
     newest: Newest = "window"
     early: bool = False  # whether windows also emit results before they are final
@@ -99,7 +100,7 @@ class GroupWindowPlan:
         return self.window.shards
 
     @property
-    def group(self) -> tuple[str, ...]:
+    def group(self) -> Key:
         return self.window.key
 
     @property
@@ -122,7 +123,7 @@ class GroupWindowPlan:
         """The input of the newest rows; once for each of a row's windows if the newest of each window counts."""
         inputs = self.window.algebra.inputs
         if self.ends:
-            on, key = (*self.group, WINDOW), (*self.key, WINDOW)
+            on, key = Key((*self.group, WINDOW)), Key((*self.key, WINDOW))
             return LatestSide(on, "", self.placed, key, self.newest_by, inputs)
         assert self.window.time is not None
         values = tuple(dict.fromkeys([*inputs, self.window.time]))
@@ -135,7 +136,7 @@ class GroupWindowPlan:
 
     @cached_property
     def groups(self) -> GroupPlan:
-        side = LatestSide((*self.group, WINDOW), "", self.placed, (*self.key, WINDOW), self.newest_by)
+        side = LatestSide(Key((*self.group, WINDOW)), "", self.placed, Key((*self.key, WINDOW)), self.newest_by)
         return GroupPlan(side, self.window.aggregates, self.shards)
 
     @property

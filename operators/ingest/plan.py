@@ -10,6 +10,7 @@ import pyarrow as pa
 from ...conf.errors import OptionError
 from ...conf.units import parse_duration_us
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
+from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
 from ...core.watermark.choice import Watermark, check_watermark
 from ...core.watermark.policies import Policy
@@ -28,7 +29,7 @@ class IntakePlan:
     """The settings of an ingested DataFrame."""
 
     name: str  # quarantined rows and reports carry it
-    key: tuple[str, ...]  # the update key's columns
+    key: Key  # the update key's columns
     time: str | None  # the column of the event time
     time_format: str | None  # None if the column's type determines it
     time_zone: str

@@ -10,6 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from ...conf.options import count_argument, text_argument, word_argument
+from ...core.rows.key import NO_KEY, Key
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, over_limit
 from .pair_kernel import is_exact
@@ -18,7 +19,7 @@ from .plan import JOIN_TIME, JoinSide, ResultColumn, on_text, result_columns
 VERSION, GONE = "__upstream_version", "__upstream_gone"
 """Columns added to a side's rows: the number of newer rows of the key so far, and a flag for a deleted key."""
 
-PAIR_KEYS = ("left_key", "right_key")
+PAIR_KEYS = Key(("left_key", "right_key"))
 """The update keys of both rows as text: the key of results that may lack either row."""
 
 LatestHow = Literal["inner", "left", "right", "full"]
@@ -28,7 +29,7 @@ LatestHow = Literal["inner", "left", "right", "full"]
 class LatestSide(JoinSide):
     """One input of a join of newest rows."""
 
-    key: tuple[str, ...] = ()
+    key: Key = NO_KEY
     event_time: str | None = None  # the column that orders a key's rows; None for the order of arrival
     # columns whose former values are emitted when a newer row replaces them; None: only moves are
     values: tuple[str, ...] | None = None
@@ -143,16 +144,16 @@ class LatestJoinPlan:
         return self.how == "full" and all(each.one and each.stays for each in self.sides)
 
     @property
-    def own_key(self) -> tuple[str, ...]:
+    def own_key(self) -> Key:
         """The columns added to results as their update key, where parts of both keys might be null."""
-        return () if self.how == "inner" or self.of is not None or self.whole else PAIR_KEYS
+        return Key() if self.how == "inner" or self.of is not None or self.whole else PAIR_KEYS
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
         return result_columns(self.sides, self.suffix, (*((JOIN_TIME,) if self.has_time else ()), *self.own_key))
 
     @cached_property
-    def key(self) -> tuple[str, ...]:
+    def key(self) -> Key:
         if self.own_key:
             return self.own_key
         names = {(each.side, each.source): each.name for each in self.columns}
@@ -162,7 +163,7 @@ class LatestJoinPlan:
         if self.of != LEFT:
             pairs = dict(zip(self.right.on, self.left.on, strict=True))
             found += [pairs.get(name) or names[RIGHT, name] for name in self.right.key]
-        return tuple(dict.fromkeys(found))
+        return Key(dict.fromkeys(found))
 
     @property
     def has_time(self) -> bool:

@@ -15,6 +15,7 @@ from ...conf.errors import CheckpointError, OptionError, SchemaError
 from ...conf.options import count_argument, flag_argument, text_argument, word_argument
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
+from ...core.rows.key import NO_KEY, Key
 from ...core.rows.system_column import SYSTEM
 from ...expressions.evaluate import RowEvaluator
 from .band import LEFT, RIGHT, SIDES, IntervalBand, JoinTimeRange
@@ -43,10 +44,10 @@ _UNITS = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_
 class JoinSide:
     """One input of a join."""
 
-    on: tuple[str, ...]  # columns that are equal in rows that meet
+    on: Key  # columns that are equal in rows that meet
     time: str  # the column of the event time
     schema: pa.Schema  # of the rows, the system column included
-    key: tuple[str, ...] = ()  # the update key: punctuation may concern one key
+    key: Key = NO_KEY  # the update key: punctuation may concern one key
 
 
 class ResultColumn(NamedTuple):
@@ -157,15 +158,15 @@ class JoinPlan:
         return self.early and self.output == "all"
 
     @property
-    def own_key(self) -> tuple[str, ...]:
+    def own_key(self) -> Key:
         """The row numbers in the key of results, by which a tombstone names exactly the row that it retracts."""
         if not self.retracts:
-            return ()
-        return ROW_NUMBERS[:1] if self.left_alone else ROW_NUMBERS
+            return Key()
+        return Key(ROW_NUMBERS[:1] if self.left_alone else ROW_NUMBERS)
 
     @property
-    def key(self) -> tuple[str, ...]:
-        return (*(self.left.key if self.left_alone else self.left.on), *self.own_key)
+    def key(self) -> Key:
+        return Key((*(self.left.key if self.left_alone else self.left.on), *self.own_key))
 
     def gives_unmatched(self, side: int) -> bool:
         """Return whether rows of a side without a partner are results."""
@@ -365,9 +366,9 @@ class AsOfPlan:
         return result_columns(self.sides, self.suffix, self.own_key)
 
     @property
-    def own_key(self) -> tuple[str, ...]:
+    def own_key(self) -> Key:
         """The number of the left's row, which completes the key of results that are revised."""
-        return ROW_NUMBERS[:1] if self.early else ()
+        return Key(ROW_NUMBERS[:1] if self.early else ())
 
     @cached_property
     def schema(self) -> pa.Schema:

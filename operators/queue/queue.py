@@ -12,6 +12,7 @@ from ...conf.errors import CheckpointError, OptionError
 from ...conf.options import count_argument
 from ...conf.units import parse_duration_us
 from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.key import Key
 from ...core.rows.newest import NewestPerKey, ties_within
 from .cells import PENDING, RESTING, SHED, Cells, OnDemandPages, Updates
 from .keys import LocatedKeys, LocationIndex
@@ -479,7 +480,7 @@ def _inverse(code: Int64s, keys: int) -> Int64s:
 class ShardPlan:
     """The settings of a queue. A checkpoint is bound to `key`, `time` and `shards`; the others may change."""
 
-    key: tuple[str, ...]  # columns of the update key
+    key: Key  # columns of the update key
     time: str | None  # column that decides which of two rows of a key is newer; None for arrival
     shards: int
     policy: Policy

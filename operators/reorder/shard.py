@@ -18,6 +18,7 @@ from ...core.rows.columns import columns_at, covers, with_nulls
 from ...core.rows.event_times import check_time_type, event_time_us
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
 from ...core.rows.frames import from_frame, split_punctuation
+from ...core.rows.key import Key
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import system_field, with_system_fields
@@ -50,8 +51,8 @@ class ReorderPlan:
     """
 
     name: OperatorName  # its punctuation has this name
-    key: tuple[str, ...]  # the update key: punctuation with one of these columns concerns a single key
-    by: tuple[str, ...]  # with the time, these identify equal rows; they also divide rows among shards
+    key: Key  # the update key: punctuation with one of these columns concerns a single key
+    by: Key  # with the time, these identify equal rows; they also divide rows among shards
     time: str | None  # None: rows only get new sequence numbers
     inputs: tuple[str, ...] = ()  # the feeds of each are named ``input/feed``; empty for one stream
     hold: bool = False  # rows wait for the low-watermark and leave in the order of time; otherwise they pass at once

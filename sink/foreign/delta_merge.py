@@ -132,7 +132,7 @@ class DeltaMerge:
     """
 
     path: str
-    key: tuple[str, ...]  # columns, or fields of columns
+    key: Key  # columns, or fields of columns
     time: str | None  # decides which of two rows is newer; if None, the later arrival is
     delete_when: str | None = None  # the column that marks deletions; the table does not have it
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s, Mask
-from ...core.rows.key import Key
+from ...core.rows.key import NO_KEY, Key
 from ...delta_format.column_mapping import Ids
 from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import BatchRows
@@ -131,7 +131,7 @@ class ResultTable:
     location: str
     # without the sink's own columns
     schema: pa.Schema = dataclasses.field(hash=False)  # to hash it takes longer than all else together
-    key: tuple[str, ...] = ()  # may be empty if all rows are kept
+    key: Key = NO_KEY  # may be empty if all rows are kept
     # replace a key's row by a later one, and delete by tombstones; or only add rows
     keep: Literal["latest", "all"] = "latest"
     buckets: int = 1
@@ -144,7 +144,7 @@ class ResultTable:
 def target_of(table: ResultTable) -> SinkTarget:
     """Return a table's target, with its options."""
     given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "keep": table.keep}
-    given |= {"key": Key(table.key).text} if table.key else {}
+    given |= {"key": table.key.text} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.errors import SchemaError, TableError
-from ...core.rows.key import Key
+from ...core.rows.key import NO_KEY, Key
 from ...core.rows.system_column import SYSTEM
 from ...core.rows.text import check_collations
 from ...delta_format.column_mapping import Ids, check_mapping, ids_in, with_field_ids
@@ -124,7 +124,7 @@ class Layout:
     decides between rows of one time. The table's properties record the layout.
     """
 
-    key: tuple[str, ...]  # the update key's columns or fields, spelled as in the schema
+    key: Key  # the update key's columns or fields, spelled as in the schema
     time: str | None  # the event time's column, if it decides which of two rows is newer
     buckets: int
     fields: tuple[tuple[str, str], ...]  # name and type (JSON) of each of the user's columns
@@ -133,7 +133,7 @@ class Layout:
     delete_when: str | None = None  # the query's column that marks deletions; the table does not have it
     # column mapping ids; None without column mapping, as for all names that plain Delta admits
     ids: Ids | None = dataclasses.field(default=None, hash=False)
-    sequence: tuple[str, ...] = ()  # columns or fields that decide, in this order, which of two rows is newer
+    sequence: Key = NO_KEY  # columns or fields that decide, in this order, which of two rows is newer
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
@@ -147,9 +147,9 @@ class Layout:
         deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
         _check_names([name for name in fields if name != deletes])
         tree = tree_of(fields)
-        key = Key(options.key).resolved(tree)
+        key = options.key.resolved(tree)
         time = None if options.time is None else column_named(options.time, fields, "time")
-        sequence = Key(options.sequence).resolved(tree, "sequence")
+        sequence = options.sequence.resolved(tree, "sequence")
         if deletes is not None and deletes in (*key.columns(fields), *sequence.columns(fields), time):
             raise SchemaError(
                 f"deleteWhen names the column {deletes!r}, which is of the key, the sequence or the time",
@@ -190,7 +190,7 @@ class Layout:
         check_mapping(json.loads(table.schema().to_json()), properties, location)
         keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
         return cls(
-            tuple(json.loads(properties[KEY_PROPERTY])),
+            Key(json.loads(properties[KEY_PROPERTY])),
             None if keep.count is None else time,
             int(properties[BUCKETS_PROPERTY]),
             tuple(
@@ -198,7 +198,7 @@ class Layout:
             ),
             time,
             keep,
-            sequence=tuple(json.loads(properties.get(SEQUENCE_PROPERTY, "[]"))),
+            sequence=Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]"))),
         ).numbered_in(table)
 
     def numbered_in(self, table: DeltaTable | None) -> Layout:
@@ -233,12 +233,12 @@ class Layout:
     @property
     def deciding(self) -> list[str]:
         """Return the file columns that decide which of two rows is newer: of key, order and arrival."""
-        return list(dict.fromkeys([*self.key_columns, *Key(self.order).columns(dict(self.fields)), SEQ]))
+        return list(dict.fromkeys([*self.key_columns, *self.order.columns(dict(self.fields)), SEQ]))
 
     @property
-    def order(self) -> tuple[str, ...]:
+    def order(self) -> Key:
         """Return the columns or fields that decide before arrival: the sequence, or the time."""
-        return self.sequence or (() if self.time is None else (self.time,))
+        return self.sequence or Key(() if self.time is None else (self.time,))
 
     @property
     def key_types(self) -> list[pa.DataType]:
@@ -249,7 +249,7 @@ class Layout:
     @property
     def key_columns(self) -> list[str]:
         """Return the columns that contain the key; a field's is its struct."""
-        return Key(self.key).columns(dict(self.fields))
+        return self.key.columns(dict(self.fields))
 
     def properties(self) -> dict[str, str]:
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}

@@ -10,7 +10,6 @@ from ...conf.locations import Place, absolute_location, check_apart, checkpoint_
 from ...conf.options import (
     boolean,
     bytes_,
-    columns,
     duration_us,
     one_of,
     option,
@@ -21,6 +20,7 @@ from ...conf.options import (
     whole,
 )
 from ...conf.units import StalenessTarget, parse_duration_us
+from ...core.rows.key import KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
 from .history import Keep
 from .maintenance_rules import MaintenanceRules
@@ -55,10 +55,10 @@ class SinkOptions:
     path: str = option(
         "path", text(), "", "Set the location of the Delta table: a folder, or an address in an object store."
     )
-    key: tuple[str, ...] = option(
+    key: Key = option(  # noqa: RUF009 it declares a field
         "key",
-        columns(),
-        (),
+        KEY_OPTION,
+        NO_KEY,
         "Set the update key: columns, or fields of structs (`position.id`). The table holds one row for each "
         "value of the key.",
     )
@@ -69,10 +69,10 @@ class SinkOptions:
         "Name the column of the event time: the row of a key with the larger time is newer. If it is not set, "
         "the row that arrives later is newer.",
     )
-    sequence: tuple[str, ...] = option(
+    sequence: Key = option(  # noqa: RUF009 it declares a field
         "sequence",
-        columns(),
-        (),
+        KEY_OPTION,
+        NO_KEY,
         "Name the columns, or fields of structs (`source.pos`), that order the rows of a key if they are no event "
         "times, as in change data. The first one is compared, then the next; text by its bytes. A `time` column "
         "then only moves the low-watermark.",

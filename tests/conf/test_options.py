@@ -13,7 +13,6 @@ from upstream.conf.errors import OptionError
 from upstream.conf.options import (
     boolean,
     bytes_argument,
-    columns,
     count_argument,
     duration_us,
     names_argument,
@@ -26,12 +25,13 @@ from upstream.conf.options import (
     whole_argument,
 )
 from upstream.conf.units import format_duration_us, parse_bytes, parse_duration_us
+from upstream.core.rows.key import KEY_OPTION
 from upstream.sink.admin.layout_change import change_keep, rebucket_table
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    key: tuple[str, ...] = option("key", columns(), (), "Key.")
+    key: tuple[str, ...] = option("key", KEY_OPTION, (), "Key.")
     rows: int | None = option("maxRowsPerTrigger", positive_int(), None, "Rows.")
     delay_us: int = option("progressDelay", duration_us(), 5, "Delay.")
     mode: str = option("mode", one_of("lazy", "eager"), "lazy", "Mode.")

@@ -9,6 +9,7 @@ from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.checkpoint_layout import windows_folder
 from upstream.core.feedback.reports import WindowReport, write_report
+from upstream.core.rows.key import Key
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner, Offset
@@ -38,7 +39,7 @@ class Driver:
     def __init__(self, *feeds: str, connector: type[MemoryConnector] = MemoryConnector, **changes: Any) -> None:
         stamped = changes.get("progress") == "heartbeat"
         base: dict[str, Any] = {
-            "key": ("k",), "time": "at" if stamped else "us", "time_format": None if stamped else "epoch_us",
+            "key": Key(("k",)), "time": "at" if stamped else "us", "time_format": None if stamped else "epoch_us",
             "progress": "ordered", "confirmations": 1, "max_jump_us": 3600 * S,
         }  # fmt: skip
         self.options = SourceOptions(**{**base, **changes})

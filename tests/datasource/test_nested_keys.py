@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kit.memory_connector import MemoryConnector
 
 from upstream.conf.errors import MalformedRowError, SchemaError
+from upstream.core.rows.key import Key
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner
@@ -21,7 +22,7 @@ SCHEMA = pa.schema([("a", pa.struct([("b", pa.struct([("id", pa.int64())])), ("v
 
 def options(key: str, **more: Any) -> SourceOptions:
     chosen: dict[str, Any] = {"time": "us", "time_format": "epoch_us", "progress": "ordered", "coalesce": True}
-    return SourceOptions(key=(key,), **{**chosen, "on_malformed": "fail", **more})
+    return SourceOptions(key=Key((key,)), **{**chosen, "on_malformed": "fail", **more})
 
 
 def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id", **more: Any) -> list[dict[str, Any]]:
@@ -75,9 +76,9 @@ def test_keys_that_cannot_be(key, more, message):
 
 def test_a_sequence_decides_which_row_leaves_and_is_no_time(tmp_path):
     rows = [({"b": {"id": 1}, "v": v}, us) for v, us in ((2, 1), (1, 9), (2, 3), (2, 2))]
-    by = {"time": None, "time_format": None, "progress": None, "sequence": ("a.V", "us")}
+    by = {"time": None, "time_format": None, "progress": None, "sequence": Key(("a.V", "us"))}
     assert [(row["a"]["v"], row["us"]) for row in read(tmp_path, rows, **by)] == [(2, 3)]
     with pytest.raises(MalformedRowError, match=r"sequence column .* is null"):
         read(tmp_path, [*rows, ({"b": {"id": 1}, "v": None}, 5)], **by)
     with pytest.raises(SchemaError, match="sequence column 'lsn' is not among"):
-        read(tmp_path, rows, **{**by, "sequence": ("lsn",)})
+        read(tmp_path, rows, **{**by, "sequence": Key(("lsn",))})

@@ -13,6 +13,7 @@ from kit.journal import through_json
 from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.offsets import SourceCounts, journaled_counts
+from upstream.core.rows.key import Key
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -44,7 +45,7 @@ class Stream:
 
     def __init__(self, connector: MemoryConnector, policy: str, folder: str | None) -> None:
         self.options = SourceOptions(
-            key=("k",), time="ms", time_format="epoch_ms", progress=policy, progress_delay_us=5000,
+            key=Key(("k",)), time="ms", time_format="epoch_ms", progress=policy, progress_delay_us=5000,
             progress_displacement=3, max_jump_us=1_000_000, confirmations=3, checkpoint_location=folder,
             quarantine_location=tempfile.gettempdir(), min_partitions=2,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from kit.memory_connector import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
+from upstream.core.rows.key import Key
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource import row_shaper
 from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Position, Range
@@ -28,7 +29,7 @@ from .driven_feeds import NUMBERED, DearConnector, table_of
 
 
 def options(**changes):
-    base = {"key": ("k",), "time": "ms", "time_format": "epoch_ms", "progress_delay_us": 5000, "confirmations": 1}
+    base = {"key": Key(("k",)), "time": "ms", "time_format": "epoch_ms", "progress_delay_us": 5000, "confirmations": 1}
     return SourceOptions(**{**base, **changes})
 
 
@@ -136,7 +137,8 @@ def spans_of_tasks(spans: list[int], tasks: int) -> list[list[int]]:
             ranges = [Range("a", {"number": number}, span, now_us) for number, span in enumerate(spans)]
             return Advance({"a": len(spans)}, ranges, frozenset())
 
-    opts = options(min_partitions=tasks, punctuation=False, key=())  # without keys or punctuation nothing is looked at
+    # Without keys or punctuation nothing is looked at.
+    opts = options(min_partitions=tasks, punctuation=False, key=Key())
     planner = BatchPlanner(Spans({"a": table_of([])}), opts, shape(opts), clock=lambda: 1)
     end = planner.plan(BatchPlanner.initial(), Limit())
     divided = [[part for _, part in task.ranges] for task in planner.tasks(BatchPlanner.initial(), end)]
@@ -184,7 +186,7 @@ def test_a_condition_on_one_row_is_taken(sql):
 
 def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read():
     seconds = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
-    opts = SourceOptions(key=("k",), time="at")
+    opts = SourceOptions(key=Key(("k",)), time="at")
     made = shape_of(leaving_schema(seconds, opts), opts)
     bound = 1_718_000_000_000_000_000
     reading = Reading(opts, made, MemoryConnector({"a": seconds.empty_table()}), "unused")
@@ -264,7 +266,7 @@ def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes():
 
 def test_embedded_punctuation_with_a_part_of_the_key_passes_too():
     rows = {"k": ["x", "x", None, None], "r": [1, None, 2, None], "ms": [10, 11, 12, 13], "v": [7, None, None, None]}
-    _, out = run_once(pa.table(rows), progress="embedded", key=("k", "r"))
+    _, out = run_once(pa.table(rows), progress="embedded", key=Key(("k", "r")))
     assert [(row["k"], row["r"]) for row in data_rows(out)] == [("x", 1)]
     marks = [(row["k"], row["r"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
     assert marks == [("x", None, 11), (None, 2, 12), (None, None, 13)]

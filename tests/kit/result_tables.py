@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from upstream.core.rows.key import Key
 from upstream.sink.figures.summary import CommitSummary
 from upstream.sink.results import known_table as known_module
 from upstream.sink.results import result_table as kept_module
@@ -50,7 +51,7 @@ class Hosted:
 
     def table(self, name: str, query_id: int = 1, **more: Any) -> ResultTable:
         place = str(self.folder / "results" / name)
-        given: dict[str, Any] = {"location": place, "schema": COLUMNS, "key": ("k",), **more}
+        given: dict[str, Any] = {"location": place, "schema": COLUMNS, "key": Key(("k",)), **more}
         return ResultTable(query_id, name, **given)
 
     def staged(self, table: ResultTable, seen: Any, *tasks: Rows, deleted: Sequence[Any] = ()) -> list[bytes]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError, SchemaError, TableError
+from ....core.rows.key import NO_KEY, Key
 from ....delta_format.column_mapping import check_mapping
 from ....delta_format.deletion_vectors import DeletionVector, read_vector
 from ....delta_format.latest_table import (
@@ -41,11 +42,11 @@ class TableVersion:
 
     table_id: str  # Delta's id; a recreated table has another one
     version: int
-    key: tuple[str, ...]
+    key: Key
     time: str | None
     columns: pa.Schema
     keep: int | None = 1  # number of newest rows kept of each key; None for all
-    sequence: tuple[str, ...] = ()  # columns or fields that order the rows, if no time does
+    sequence: Key = NO_KEY  # columns or fields that order the rows, if no time does
 
 
 def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
@@ -77,9 +78,9 @@ def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
     check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
     whole = pa.schema(table.schema().to_arrow())
     columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
-    key = tuple(json.loads(properties[KEY_PROPERTY]))
+    key = Key(json.loads(properties[KEY_PROPERTY]))
     time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
-    sequence = tuple(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
+    sequence = Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
     return TableVersion(str(metadata.id), table.version(), key, time, columns, keep, sequence)
 
 

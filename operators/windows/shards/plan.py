@@ -15,6 +15,7 @@ from ....conf.errors import MalformedRowError, OptionError, SchemaError
 from ....conf.options import count_argument, text_argument
 from ....core.rows.event_times import NO_TIME, check_time_zone, event_time_us
 from ....core.rows.exact_integers import Int64s
+from ....core.rows.key import Key
 from ....core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
 from ....plan.nodes import IncompleteInput
 from ...aggregates.algebra import Aggregates
@@ -55,7 +56,7 @@ class WindowPlan:
     """
 
     # columns by which rows have windows of their own: the update key's, unless `update_key` is set
-    key: tuple[str, ...]
+    key: Key
     # column of the windowing attribute; None for windows over each key's rows, NUMBER over the stream's
     time: str | None
     time_format: str | None  # of the time column, if its type does not determine it
@@ -73,7 +74,7 @@ class WindowPlan:
     flush: ResultsFlush = "eager"
     flush_rows: int | None = None  # slow flush: most results that leave a shard in a batch
     flush_windows: int = 1  # lazy flush: windows after which a result leaves at the latest
-    update_key: tuple[str, ...] | None = None  # of the rows, if windows are by other columns; else None
+    update_key: Key | None = None  # of the rows, if windows are by other columns; else None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -130,7 +131,7 @@ class WindowPlan:
         return pa.schema([self.schema.field(name) for name in self.key])
 
     @property
-    def rows_key(self) -> tuple[str, ...]:
+    def rows_key(self) -> Key:
         """The update key of the rows, and of their group-wise punctuation."""
         return self.key if self.update_key is None else self.update_key
 

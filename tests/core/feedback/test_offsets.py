@@ -25,6 +25,7 @@ from upstream.core.feedback.offsets import (
     journaled_offsets,
     whole_offset,
 )
+from upstream.core.rows.key import Key
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -141,7 +142,7 @@ STEP = st.tuples(
 )
 def test_what_is_kept_is_what_was_planned(steps, progress, idle, others):
     options = SourceOptions(
-        key=("k",), time="at" if progress == "heartbeat" else "us", progress=progress,
+        key=Key(("k",)), time="at" if progress == "heartbeat" else "us", progress=progress,
         time_format=None if progress == "heartbeat" else "epoch_us",
         confirmations=1, progress_displacement=1, idle=idle, idle_after_us=2,
     )  # fmt: skip

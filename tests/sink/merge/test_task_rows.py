@@ -15,6 +15,7 @@ from kit.places import ROOT
 from kit.programs import run_python
 
 from upstream.conf.errors import EnvironmentMissingError, MalformedRowError
+from upstream.core.rows.key import Key
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.core.watermark.bounds import beginning
 from upstream.delta_format.latest_table import NOTHING_YET, SEQ
@@ -86,10 +87,10 @@ def test_punctuation_is_taken_out_and_speaks_for_its_feed():
     assert (gathered.rows, gathered.bounds["two"]) == (1, 6)
     row = gathered.drain()
     assert (row.rows.column(SEQ).to_pylist(), row.arrival_us is None) == ([0], False), "its numbers stay"
-    two_keys = TaskRows(dataclasses.replace(layout(), key=("k", "v")), DATA)
+    two_keys = TaskRows(dataclasses.replace(layout(), key=Key(("k", "v"))), DATA)
     two_keys.add(batch(("a", 5, None), (None, 6, "x"), source="one", punctuation=True))
     assert two_keys.bounds == {}, "each for one key"
-    untimed = TaskRows(Layout(("k",), None, 4, (), progress_time=None), DATA)
+    untimed = TaskRows(Layout(Key(("k",)), None, 4, (), progress_time=None), DATA)
     untimed.add(batch((None, 5, None), punctuation=True))
     assert untimed.bounds == {}
 
@@ -224,7 +225,7 @@ def test_a_feed_of_which_nothing_is_known_is_below_all_bounds():
 
 
 COLUMNS = [("k", '"string"'), ("t", '"long"'), ("v", '"string"')]
-TIMED, UNTIMED = (Layout(("k",), time, 3, tuple(COLUMNS)) for time in ("t", None))
+TIMED, UNTIMED = (Layout(Key(("k",)), time, 3, tuple(COLUMNS)) for time in ("t", None))
 Row = tuple[str, int, bool]
 ROWS = st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(0, 4), st.booleans()), max_size=60)
 

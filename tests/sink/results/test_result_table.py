@@ -9,6 +9,7 @@ import pytest
 from kit.result_tables import COLUMNS, result_rows_of
 
 from upstream.conf.errors import MalformedRowError, OptionError, SchemaError, TableError
+from upstream.core.rows.key import Key
 from upstream.sink.latest_table import LatestTable
 from upstream.sink.merge import engines
 from upstream.sink.results import result_table as kept_module
@@ -32,7 +33,7 @@ def test_key_kind_and_buckets_make_the_layout(hosted):
     feed = layout_of(hosted.table("a", key=(), keep="all", buckets=5))
     assert (feed.key, feed.buckets, feed.keep.count) == ((), 1, None)
     with pytest.raises(SchemaError, match="'x'"):
-        layout_of(hosted.table("a", key=("x",)))
+        layout_of(hosted.table("a", key=Key(("x",))))
 
 
 def test_what_is_not_committed_is_removed(hosted):

@@ -18,6 +18,7 @@ from kit.deaths import ProcessDied
 from kit.result_tables import COLUMNS, Hosted
 
 from upstream.conf.errors import FeedChangedError, SchemaError, TableError
+from upstream.core.rows.key import Key
 from upstream.datasource.connectors.latest_table.table import TableLog
 from upstream.sink.commit.commit import BatchCommit
 from upstream.sink.latest_table import LatestTable
@@ -107,7 +108,7 @@ def test_another_incarnation_replaces_all_rows_once(hosted):
 def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hosted):
     forms: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ({}, [(1, "x")]),
-        ({"schema": OTHERS, "key": ("name",), "buckets": 5}, [("n", 0.5), ("m", 1.5)]),
+        ({"schema": OTHERS, "key": Key(("name",)), "buckets": 5}, [("n", 0.5), ("m", 1.5)]),
         ({"key": (), "keep": "all"}, [(1, "x"), (1, "x")]),
         ({"schema": pa.schema([("k", pa.int64()), ("at", pa.timestamp("us"))])}, []),
         ({"schema": pa.schema([("k", pa.int64()), ("count(*) of it", pa.int64())])}, [(1, 9)]),
@@ -171,7 +172,7 @@ def test_what_is_not_followed_here_is_refused_before_the_table_is_replaced(hoste
     a = hosted.table("a")
     hosted.batch(0, [a], {"a": [(1, "x")]})
     change(a.location)
-    for table in (a, hosted.table("a", 2), hosted.table("a", 2, schema=OTHERS, key=("name",))):
+    for table in (a, hosted.table("a", 2), hosted.table("a", 2, schema=OTHERS, key=Key(("name",)))):
         assert says in str(hosted.tables.look([table]).refused["a"])
     assert hosted.rows(a) == [(1, "x")]
 
@@ -184,7 +185,7 @@ def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted):
     made = log.delivered(0, table_id)
     assert made is not None
     assert sum(made.rows.values()) == 1
-    hosted.batch(1, [hosted.table("a", 2, schema=OTHERS, key=("name",))], {"a": [("n", 1.0)]})
+    hosted.batch(1, [hosted.table("a", 2, schema=OTHERS, key=Key(("name",)))], {"a": [("n", 1.0)]})
     with pytest.raises(FeedChangedError, match=r"version 1 .* has replaced its rows by others with other columns"):
         log.delivered(1, table_id)
 

@@ -5,6 +5,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import CharType, StructField, StructType, TimestampType
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.core.rows.key import Key
 from upstream.sink.spark_writer import stream_writer
 from upstream.sink.spec.layout import Layout
 from upstream.sink.spec.options import SinkOptions, parse_sink_options
@@ -82,7 +83,7 @@ def test_columns_that_cannot_be_held(make_sink, columns, options, message):
 
 
 def test_spark_types():
-    options = SinkOptions(path="/t", key=("K",), time="T")
+    options = SinkOptions(path="/t", key=Key(("K",)), time="T")
     layout = Layout.of(options, StructType([StructField("k", CharType(3), False), StructField("t", TimestampType())]))
     assert (layout.key, layout.time) == (("k",), "t")  # found whatever the case, spelled as in the schema
     assert layout.arrow_schema().field("k") == pa.field("k", pa.string())
