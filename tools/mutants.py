@@ -73,7 +73,7 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "reorder": (
         ["operators/reorder/shard.py"],
-        [f"tests/operators/reorder/test_{name}.py" for name in ("shard", "shard_repeats")],
+        ["tests/operators/reorder/test_shard.py"],
     ),
     "queue": (
         ["operators/queue/queue.py", "operators/queue/cells.py", "operators/queue/monitor.py"],

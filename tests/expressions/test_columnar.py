@@ -15,41 +15,10 @@ _INT = pa.int32()
 _CALL = Call("f", (Field("a", _INT), Constant(3, _INT)), _INT)
 
 
-def test_a_shared_expression_is_computed_once_and_in_order():
-    runs = []
-    stages = columnar.Stages()
-    counted = pl.col("a").map_batches(lambda each: runs.append(1) or each, return_dtype=pl.Int64)
-    first = stages.shared(counted + 1)
-    second = stages.shared(first * first)
-    frame = pl.DataFrame({"a": [1, 2]}).lazy()
-    for stage in stages.columns:
-        frame = frame.with_columns(stage)
-    assert len(stages.columns) == 2
-    assert frame.select(second + second + first).collect().to_series().to_list() == [10, 21]
-    assert runs == [1]
-
-
-def test_columns_and_constants_are_shared_as_they_are():
-    stages = columnar.Stages()
-    stages.shared(pl.col("a"))
-    stages.shared(pl.lit(1) + 1)
-    assert stages.columns == []
-
-
 def test_failures_count_where_the_value_is_needed_and_null_is_no():
     failures = columnar.when_needed([columnar.RowFailure(pl.col("x") > 1, _CALL, "")], pl.col("y"))
     frame = pl.DataFrame({"x": [0, 2, 2, 2], "y": [True, True, False, None]})
     assert frame.select(failures[0].where).to_series().to_list() == [False, True, False, False]
-
-
-def test_unexpected_null_is_one_that_no_operand_explains():
-    build = columnar.Builder(_CALL, [columnar.Value(pl.col("a")), columnar.Value(pl.lit(3))], columnar.Stages())
-    frame = pl.DataFrame({"a": [1, None, 2], "v": [None, None, 5]})
-    assert frame.select(build.unexpected_null(pl.col("v"))).to_series().to_list() == [True, False, False]
-    beside_null = columnar.Builder(
-        _CALL, [columnar.Value(pl.col("a")), columnar.Value(pl.lit(None, dtype=pl.Int32))], columnar.Stages()
-    )
-    assert pl.select(beside_null.unexpected_null(pl.lit(None))).item() is False
 
 
 def test_a_constant_is_asked_for_where_rows_may_differ():

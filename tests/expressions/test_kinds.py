@@ -5,16 +5,6 @@ from kit.failures import unfit
 from upstream.expressions import kinds
 
 
-def test_digits_of_results_and_of_constants():
-    assert kinds.adjusted_decimal(38, 38) == pa.decimal128(38, 38)
-    assert kinds.adjusted_decimal(39, 38) == pa.decimal128(38, 37)
-    assert kinds.adjusted_decimal(77, 36) == pa.decimal128(38, 6)
-    assert kinds.adjusted_decimal(77, 4) == pa.decimal128(38, 4)
-    assert kinds.wider_decimal([pa.decimal128(5, 2), pa.decimal128(10, 0)]) == pa.decimal128(12, 2)
-    assert kinds.wider_decimal([pa.decimal128(38, 0), pa.decimal128(4, 3)]) == pa.decimal128(38, 0)
-    assert [kinds.decimal_of_constant(value).precision for value in (0, 9, -10, 12345)] == [1, 1, 2, 5]
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

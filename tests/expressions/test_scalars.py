@@ -16,30 +16,6 @@ NESTED = Stream(
 )
 
 
-def bound(sql: str) -> str:
-    return str(dict(relation(f"SELECT {sql} AS x FROM trade [NOW] AS a").columns)["x"])
-
-
-@pytest.mark.parametrize(
-    ("sql", "expected"),
-    [
-        ("A.SYM", "sym"),
-        ("n + 1", "(n + cast(1 AS BIGINT))"),
-        ("-n", "(- n)"),
-        ("-3", "-3"),
-        ("px IS NOT NULL", "(px IS NOT NULL)"),
-        ("px > 1 IS TRUE", "((px > cast(1 AS DOUBLE)) <=> TRUE)"),
-        ("n IN (1, 2)", "(n IN (cast(1 AS BIGINT), cast(2 AS BIGINT)))"),
-        ("sym || 'x'", "concat(sym, 'x')"),
-        ("EXTRACT(HOUR FROM t)", "hour(t)"),
-        ("upper(sym)", "upper(sym)"),
-        ("CASE WHEN n = 1 THEN 'a' END", "(CASE WHEN (n = cast(1 AS BIGINT)) THEN 'a' ELSE NULL END)"),
-    ],
-)
-def test_expressions_are_typed(sql, expected):
-    assert bound(sql).replace("- n", "-n").replace("(-n)", "(- n)") == expected
-
-
 def test_fields_of_structs_and_elements_of_lists():
     catalog = CATALOG.with_stream(NESTED)
     plan = relation("SELECT s.a.b AS x, nested.s.a.b AS y, l[0] AS z FROM nested [NOW]", catalog)

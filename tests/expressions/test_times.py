@@ -161,7 +161,6 @@ def test_an_unknown_unit_has_no_value_and_does_not_look_at_the_time():
 
 
 UTC = timezone.utc
-_DATES = st.dates(date(1600, 1, 1), date(2400, 12, 31))
 _MOMENTS = st.datetimes(datetime(1600, 1, 1), datetime(2400, 12, 31), timezones=st.just(UTC))
 _ENDS = st.sampled_from([datetime(2020, 1, 31, tzinfo=UTC), datetime(2020, 2, 29, 12, tzinfo=UTC)])
 

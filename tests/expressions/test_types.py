@@ -102,9 +102,6 @@ def test_what_is_written_by_other_functions():
     assert call("date_part", [part, _field("dt")]) == Call("dayofyear", (_field("dt"),), kinds.INT)
 
 
-_DIFFERENCE = call("subtract", [_field("dt"), _field("dt")])
-
-
 @pytest.mark.parametrize(
     ("interval", "expected"),
     [

@@ -37,12 +37,16 @@ def plan(
 
 
 def frame(schema, rows):
-    """Rows (key, on, time, number, deleted)."""
+    """Rows (key, on, time, number, deleted), arriving at their number, the first that they cover at half of it."""
     columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(4)]
     numbers = np.array([row[3] for row in rows], dtype=np.int64)
     deleted = np.array([row[4] for row in rows], dtype=np.bool_)
     return pa.table(
-        [*columns, system_array(source="f", seq=numbers, arrival_us=numbers, deleted=deleted)], schema=schema
+        [
+            *columns,
+            system_array(source="f", seq=numbers, arrival_us=numbers, first_arrival_us=numbers // 2, deleted=deleted),
+        ],
+        schema=schema,
     )
 
 

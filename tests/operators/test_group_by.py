@@ -34,7 +34,6 @@ def test_what_makes_no_sense_is_refused(steps, error, words):
 
 SCHEMA = "k STRING, t BIGINT, r STRING, v BIGINT"
 Row = dict[str, Any]
-Batches = list[tuple[list[Row], int | None, bool]]
 
 ROW = st.fixed_dictionaries(
     {"k": st.sampled_from("abc"), "t": st.integers(0, 30), "r": st.sampled_from(["x", "y", None]),

@@ -1,8 +1,6 @@
 """Joins and groups of newest rows on Spark: tables that hold them as they are now, over restarts."""
 
 import random
-import shutil
-from pathlib import Path
 
 import pytest
 from kit.feeds import csv_feed, write_csv
@@ -42,37 +40,6 @@ def newest(rows):
         if row[0] not in found or row[1] >= found[row[0]][1]:
             found[row[0]] = row
     return found
-
-
-def test_a_query_that_goes_back_to_an_older_checkpoint_takes_no_file_of_the_future(spark, tmp_path):
-    def run(rows):
-        at = len(list((tmp_path / "feed").glob("*.csv"))) if (tmp_path / "feed").exists() else 0
-        for name in ("bus", "route"):
-            write_csv(tmp_path / "feed" / f"{name}-{at:03d}.csv", f"{name},ms,name", rows)
-        left = feed(spark, tmp_path / "feed", "bus", "bus STRING, ms BIGINT, name BIGINT", "bus")
-        right = feed(spark, tmp_path / "feed", "route", "route STRING, ms BIGINT, name BIGINT", "route")
-        joined = left.join_latest(right, on={"bus": "route"}, shards=2)
-        write_to_end(joined, tmp_path / "table", tmp_path / "checkpoint")
-        found = read_frame(tmp_path / "table").select("bus", "name", "name_right").rows()
-        return {row[0]: row[1:] for row in found}
-
-    place = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()[0].getPath()
-    files = Path(place) / "upstream_runs"
-    before = {each.name for each in files.glob("*")}
-    keys = [f"b{at}" for at in range(3000)]
-    run([(key, 1, 1) for key in keys])
-    assert {each.name for each in files.glob("*")} - before, "no run is in a file"
-    for name in ("table", "checkpoint", "feed"):
-        shutil.copytree(tmp_path / name, tmp_path / f"{name}-older")
-    for at in range(2, 7):  # enough runs to be merged
-        found = run([(key, at, at) for key in keys[::2]])
-    assert found == {key: (6, 6) if at % 2 == 0 else (1, 1) for at, key in enumerate(keys)}
-    for name in ("table", "checkpoint", "feed"):
-        shutil.rmtree(tmp_path / name)
-        (tmp_path / f"{name}-older").rename(tmp_path / name)
-    assert run([(key, 2, 20) for key in keys[::3]]) == {
-        key: (20, 20) if at % 3 == 0 else (1, 1) for at, key in enumerate(keys)
-    }
 
 
 def test_buses_of_each_route_now(spark, tmp_path):

@@ -103,28 +103,6 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
         eager(least=agg.min("v")).bound(tmp_path / "checkpoint")
 
 
-def test_an_aggregate_more_goes_on(spark, tmp_path):
-    feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
-    add(feed, "0", first)
-    written(counted(read(spark, feed)), tmp_path)
-    add(feed, "1", second)
-    more = {"windows": agg.count(), "least": agg.min("total")}
-    found = written(counted(read(spark, feed), **more), tmp_path, mergeSchema=True)
-    assert answers(found) == sums([*first, *second], 49_000, 4_000)
-    # Windows 0 to 6 were closed before and are not given again. Of the seventh, which had begun, rows had been counted,
-    # and no least kept.
-    least = {
-        (key, window): min(total for k, second, total in inner if (k, second // 4) == (key, window))
-        for inner in [sums([*first, *second], 49_000, 1_000)]
-        for key, window, _ in sums([*first, *second], 49_000, 4_000)
-    }
-    for row in found.iter_rows(named=True):
-        window = row["window_id"]
-        assert row["windows"] == (None if window < 7 else 4)
-        assert row["least"] == (None if window < 8 else least[row["k"], window])
-    assert found["window_id"].max() > 8
-
-
 def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp_path):
     feed, given = tmp_path / "feed", rows(0, 300)
     add(feed, "0", given)
@@ -141,12 +119,6 @@ def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp
     expected = {(key, window, 3 * total) for key, window, total in sums(given, 29_000, 4_000)}
     assert answers(written(stream, tmp_path)) == expected
     assert seen.value == len(sums(given, 29_000, 1_000))
-
-
-def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstream.UpdateStream:
-    first = stream.where("v >= 0").window("1 second", output="all", shards=2, time_format="epoch_ms", **place)
-    second = first.agg(total=agg.sum("v")).where("total > 0").select((F.col("total") * 1).alias("total"))
-    return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum("total"))
 
 
 def test_the_default_checkpoint_is_bound_too(spark, tmp_path):

@@ -1,7 +1,6 @@
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
-from kit.refusals import refusals
 
 from upstream.operators.relations.plan import nodes
 
@@ -172,14 +171,6 @@ def test_views_that_read_themselves_and_errors_in_views():
     )
     emits = CATALOG.with_view("bad", "SELECT * FROM trade [NOW] EMIT CHANGES")
     refused("SELECT * FROM bad", "EMIT is for the query that is registered", catalog=emits)
-
-
-test_unbounded_state_is_refused_at_the_source_that_grows = refusals(
-    ("SELECT b.route_id, t.px FROM trade t JOIN LATEST(buses) b ON t.sym = b.vehicle_id", "[NOW]", "trade t"),
-    ("SELECT t, COUNT(*) FROM trade GROUP BY t", "[RANGE 10 MINUTES]", "trade"),
-    ("SELECT DISTINCT * FROM trade", "DISTINCT would keep", "trade"),
-    ("RSTREAM(SELECT sym FROM trade)", "RSTREAM gives all rows each time", "trade"),
-)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-from kit.continuous import refused
 from kit.refusals import refusals
 
 from upstream.sql.dialect import ContinuousSql, parse
@@ -49,13 +48,6 @@ test_refusals = refusals(
     ("SELECT px FROM SESSION(trade, t)", "HOP, TUMBLE, LATEST", "SESSION"),
     ("SELECT px FROM (VALUES (1))", "a query in brackets", "VALUES"),
 )
-
-
-def test_the_error_points_at_the_place_in_a_text_of_several_lines():
-    error = refused("SELECT sym,\n       pric\nFROM trade", "there is no column 'pric'")
-    assert (error.line, error.column) == (2, 8)
-    assert error.excerpt == "           pric\n           ^^^^"
-    assert str(error).startswith("Line 2, column 8: ")
 
 
 def test_clauses_may_be_left_out_and_words_be_names():

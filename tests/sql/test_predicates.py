@@ -3,7 +3,7 @@ from kit.continuous import only, relation
 from kit.refusals import refusals
 from sqlglot import exp
 
-from upstream.operators.relations.plan.nodes import GroupAggregates, Join, Where, walk
+from upstream.operators.relations.plan.nodes import Join, Where, walk
 from upstream.sql.dialect import parse
 from upstream.sql.predicates import is_value
 
@@ -75,52 +75,6 @@ test_predicates_that_are_refused = refusals(
     ("EXISTS (SELECT 1 FROM (SELECT * FROM quote [NOW] WHERE sym = a.sym) x)", "there is no source 'a'", "a.sym"),
     of=OUTER,
 )
-
-
-def joins(sql: str) -> list[Join]:
-    return [each for each in walk(relation(sql)) if isinstance(each, Join)]
-
-
-def test_a_value_is_one_row_beside_each_or_a_group_for_what_it_compares():
-    (join,) = joins(f"SELECT sym, (SELECT MAX(bid) FROM {INNER}) AS top FROM trade [NOW] AS a")
-    assert (join.how, join.on) == ("inner", ())
-    assert isinstance(join.right, GroupAggregates)
-    assert not join.right.by
-    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px > (SELECT AVG(bid) FROM {INNER} WHERE b.sym = a.sym AND bid > 1)"
-    (join,) = joins(sql)
-    assert join.how == "left"
-    assert [str(one) for one, _ in join.on] == ["sym"]
-    groups = only(join, GroupAggregates)
-    assert [str(each) for _, each in groups.by] == ["sym"]
-    assert isinstance(groups.source, Where)
-    assert relation(sql).schema.names == ["sym"]
-
-
-def test_a_count_without_rows_is_zero_and_other_aggregates_are_null():
-    value = f"(SELECT COUNT(*) + MAX(bid) + a.n FROM {INNER} WHERE b.sym = a.sym)"
-    (_, value) = relation(f"SELECT {value} AS v FROM trade [NOW] AS a").columns[0]
-    assert str(value).count("coalesce(value#1, 0)") == 1
-    assert "coalesce(value#2" not in str(value)
-
-
-def test_in_of_one_row_is_a_comparison_with_it():
-    sql = f"SELECT sym FROM trade [NOW] AS a WHERE px {{}} (SELECT MAX(bid) FROM {INNER} WHERE b.sym = a.sym)"
-    for word, expected in (("IN", "(px = value#1)"), ("NOT IN", "(NOT (px = value#1))")):
-        assert str(only(relation(sql.format(word)), Where).condition) == expected
-
-
-def test_values_beside_aggregates_and_inside_of_subqueries():
-    plan = relation(
-        "SELECT sym, SUM(n) / (SELECT SUM(n) FROM trade [NOW]) AS p FROM trade [NOW] AS a "
-        f"GROUP BY sym HAVING COUNT(*) > (SELECT COUNT(*) FROM {INNER})"
-    )
-    assert len([each for each in walk(plan) if isinstance(each, Join)]) == 2
-    assert plan.schema.names == ["sym", "p"]
-    sql = (
-        f"SELECT sym FROM trade [NOW] AS a WHERE EXISTS (SELECT 1 FROM {INNER} WHERE b.sym = a.sym "
-        "AND b.bid > (SELECT AVG(px) FROM trade [RANGE 1 HOUR] AS c WHERE c.sym = b.sym))"
-    )
-    assert [each.how for each in joins(sql)] == ["left", "semi"]
 
 
 @pytest.mark.parametrize(

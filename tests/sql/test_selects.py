@@ -1,5 +1,5 @@
 import pytest
-from kit.continuous import TRADE, bound, only, refused, relation
+from kit.continuous import bound, only, refused, relation
 from kit.refusals import refusals
 
 from upstream.operators.relations.plan import nodes
@@ -39,35 +39,8 @@ def test_a_subquery_in_from_reads_no_column_of_the_query_around():
         refused(f"SELECT {column} FROM trade [NOW] AS a, ({source}) AS x", "no source 'a'", at="a.sym")
 
 
-LAST = "RANGE BETWEEN INTERVAL '10' MINUTES PRECEDING AND CURRENT ROW"
-MINUTE = 60_000_000
-
-
 def windows(sql: str) -> list[object]:
     return [each.window for each in nodes.walk(relation(sql)) if isinstance(each, nodes.WindowOver)]
-
-
-def test_a_row_is_joined_with_the_groups_of_its_window():
-    sql = f"SELECT sym, n, SUM(n) OVER (PARTITION BY sym ORDER BY t {LAST}) AS s FROM trade WHERE px > 1"
-    query = bound(sql)
-    assert isinstance(query.plan, nodes.Changes)
-    assert query.schema.names == ["sym", "n", "s"]
-    join = only(query.plan, nodes.Join)
-    assert isinstance(join.left, nodes.Where)
-    assert join.left.source == nodes.WindowOver(TRADE, nodes.Now())
-    aggregate = only(query.plan, nodes.GroupAggregates)
-    assert isinstance(aggregate.source, nodes.Where)
-    # Both ends of a frame belong to it.
-    assert aggregate.source.source == nodes.WindowOver(TRADE, nodes.TimeRange(10 * MINUTE + 1))
-    assert [str(one) for one, _ in join.on] == ["coalesce(sym, '')", "(sym IS NULL)"]
-
-
-def test_each_row_stays_so_that_equal_rows_are_given_as_often_as_they_came():
-    limited = windows(f"SELECT SUM(n) OVER (ORDER BY t {LAST}) AS s FROM trade")
-    assert limited == [nodes.Now(), nodes.TimeRange(10 * MINUTE + 1), nodes.UnboundedWindow()]
-    # Without a frame, SQL takes all rows up to this one.
-    for over in ("PARTITION BY sym ORDER BY t", "ORDER BY t RANGE UNBOUNDED PRECEDING"):
-        assert windows(f"SELECT SUM(n) OVER ({over}) AS s FROM trade") == [nodes.Now(), *[nodes.UnboundedWindow()] * 2]
 
 
 def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition():
@@ -83,16 +56,6 @@ def test_a_frame_of_rows_is_the_newest_rows_that_fulfil_the_condition():
     sql = "SELECT SUM(n) OVER (ORDER BY t ROWS BETWEEN {} AND CURRENT ROW) AS s FROM trade"
     assert windows(sql.format("CURRENT ROW"))[1] == nodes.RowWindow(1)
     assert windows(sql.format("UNBOUNDED PRECEDING"))[1] == nodes.UnboundedWindow()
-
-
-def test_several_windows_and_expressions():
-    plan = relation(
-        f"SELECT n - AVG(n) OVER (ORDER BY t {LAST}) AS d, "
-        "COUNT(*) FILTER (WHERE n > 1) OVER (PARTITION BY sym, n ORDER BY t), COUNT(*) OVER (ORDER BY t) FROM trade"
-    )
-    assert plan.schema.names == ["d", "count", "count_2"]
-    joins = [each for each in nodes.walk(plan) if isinstance(each, nodes.Join)]
-    assert [len(each.on) for each in joins] == [0, 4, 0]
 
 
 test_windows_that_are_refused = refusals(

@@ -1,28 +1,23 @@
-"""Columns and identity of aggregates by group."""
+"""Columns and identity of windows by group."""
 
-import pyarrow as pa
+from upstream.operators.grouped.plan import WINDOW, GroupWindowPlan
+from upstream.operators.windows.kinds import SlidingWindows
 
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
-from upstream.operators.aggregates.functions import avg, count
-from upstream.operators.grouped.plan import GroupPlan
-from upstream.operators.joins.latest_plan import LatestSide, VersionPlan
-
-SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int32()), pa.field(SYSTEM, SYSTEM_TYPE)])
+from .window_rows import plan
 
 
-def plan(**aggregates):
-    return GroupPlan(LatestSide(("g",), "", SCHEMA, ("k",), None, ("v",)), aggregates, 3)
+def test_in_a_window_each_key_has_one_row_and_in_a_table_one_of_all():
+    window, table = plan(SlidingWindows(10, 5)), plan(SlidingWindows(10, 5), newest="table")
+    assert (window.side.key, window.side.on) == (("k", WINDOW), ("g", WINDOW))
+    assert (table.side.key, table.side.on) == (("k",), ("g",))
+    assert "t" in table.side.values  # by which a row is taken out of its windows again
+    assert (window.ends, table.ends) == (True, False)
+    assert window.groups.side.on == table.groups.side.on == ("g", WINDOW)
 
 
-def test_results_have_the_group_and_the_aggregates():
-    found = plan(n=count(), mean=avg("v"))
-    assert found.schema.names == ["g", "n", "mean", SYSTEM]
-    assert found.algebra.inputs == ("v",)
-    assert found.identity() == {
-        "group by": "g", "key": "k", "aggregates": "n=count(*), mean=avg(v)", "shards": "3",
-    }  # fmt: skip
-    assert found.changeable() == {}
-
-
-def test_the_columns_that_are_kept_are_part_of_what_a_checkpoint_is_bound_to():
-    assert VersionPlan(plan(n=count()).side, 3).identity()["values"] == "v"
+def test_a_group_that_is_part_of_the_key_needs_no_stage():
+    asked = plan(SlidingWindows(10, 5))
+    stays = GroupWindowPlan(asked.window, ("k", "g"), "t")
+    assert (asked.stays, stays.stays) == (False, True)
+    assert stays.taken == asked.window.schema
+    assert asked.taken == asked.side.versioned

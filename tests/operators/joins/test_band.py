@@ -31,14 +31,6 @@ from upstream.operators.state.store import DictStore
 from .batches import flat, run_all
 
 
-def test_both_ends_of_an_interval_meet():
-    band = IntervalBand(2, 3)
-    times = np.array([10])
-    assert [each.tolist() for each in band.partners(LEFT, times)] == [[8], [13]]
-    assert [each.tolist() for each in band.partners(RIGHT, times)] == [[7], [12]]
-    assert (band.kept_from(LEFT, 10), band.kept_from(RIGHT, 10)) == (7, 8)
-
-
 def test_a_window_holds_its_first_time_and_not_that_of_the_next():
     band = TumblingBand(5)
     least, greatest = band.partners(LEFT, np.array([4, 5, 9, -1]))

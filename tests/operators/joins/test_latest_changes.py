@@ -9,23 +9,15 @@ from hypothesis import strategies as st
 from kit.latest_joins import Query, plan
 
 from upstream.conf.errors import SchemaError
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.latest_changes import (
     ARRIVAL,
     FIRST,
     NO_ROW,
     LatestResults,
-    NewestSide,
     check_key_texts,
-    kept_schema,
     key_texts,
 )
-from upstream.operators.joins.latest_plan import VERSION, LatestSide
-from upstream.operators.joins.versions import DeletionRetention, Expiry
-from upstream.operators.state.key_runs import KeyRuns
-from upstream.operators.state.store import DictStore
-
-from .batches import table
 
 
 def changes(rows):
@@ -102,7 +94,6 @@ def test_keys_without_a_text_are_refused(kind):
 
 LEFT = pa.table({"v": [1], "r": ["x"], "t": [5], "a": [7], ARRIVAL: [10], FIRST: [9]})
 RIGHT = pa.table({"w": [2], "r": ["x"], "t": [6], "b": [8], ARRIVAL: [20], FIRST: [3]})
-CAUSE = pa.table({ARRIVAL: [30], FIRST: [29]})
 NUMBER = np.array([77], dtype=np.int64)
 
 
@@ -120,59 +111,3 @@ def test_a_pair_has_the_values_of_both_and_the_later_time_and_its_tombstone_the_
     assert (arrival, first) == (20, 3)  # those of the later row
     gone, *_ = made("inner", (LEFT, RIGHT), deleted=True)
     assert {name: value for name, value in gone.items() if value is not None} == {"v": 1, "w": 2}
-
-
-@pytest.mark.parametrize(
-    ("rows", "keys", "values"),
-    [
-        ((LEFT, RIGHT), ("1", "2"), (1, 7, 2, 8, 6)), ((LEFT, None), ("1", "\\N"), (1, 7, None, None, 5)),
-        ((None, RIGHT), ("\\N", "2"), (None, None, 2, 8, 6)),
-    ],
-)  # fmt: skip
-def test_an_outer_result_names_both_keys_and_always_has_the_equal_columns(rows, keys, values):
-    row, arrival, _ = made("full", rows, CAUSE)
-    assert (row["left_key"], row["right_key"]) == keys
-    assert tuple(row[name] for name in ("v", "a", "w", "b", "join_time")) == values
-    assert row["r"] == "x"
-    assert arrival == 30
-    gone, arrival, _ = made("full", rows, deleted=True)
-    assert {name for name, value in gone.items() if value is not None} == {"left_key", "right_key"}
-    assert (gone["left_key"], gone["right_key"]) == keys
-    assert arrival == (10 if rows[1] is None else 20)
-
-
-SCHEMA = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
-OWN = LatestSide(("r",), "t", SCHEMA, ("k", "r"), "t")
-
-
-def test_rows_of_keys_that_stay_get_versions_and_deleted_ones_are_remembered():
-    store, saved = DictStore(), {}
-
-    def batch(*rows, first=None):
-        """Rows (key, on, time, deleted), each arriving at its time."""
-        nonlocal saved
-        times = [row[2] for row in rows]
-        before = None if first is None else [first] * len(rows)
-        deleted = [row[3] for row in rows]
-        given = table(SCHEMA, rows, seq=times, arrival_us=times, first_arrival_us=before, deleted=deleted)
-        runs = KeyRuns(store, "left", kept_schema(OWN), saved)
-        side = NewestSide(OWN, runs, given, DeletionRetention(OWN, {}), Expiry(store, "left", None, {}))
-        side.read(np.unique(np.append(side.numbers, 7)))
-        side.keep()
-        saved = runs.to_json()
-        return {
-            name: sorted((row["k"], row["r"], row["t"], row[VERSION]) for row in getattr(side, name).to_pylist())
-            for name in ("same", "new", "removed", "gone", "now")
-        }, side
-
-    found, _ = batch((1, 7, 5, False), (2, 7, 5, False), (3, 8, 5, False))
-    assert found["new"] == [(1, 7, 5, 1), (2, 7, 5, 1), (3, 8, 5, 1)]
-    found, _ = batch((1, 7, 4, False), (2, 7, 6, True))
-    assert (found["same"], found["new"]) == ([(1, 7, 5, 1)], [])
-    assert found["removed"] == found["gone"] == [(2, 7, 5, 2)]
-    assert saved["rows"] == 3
-    found, _ = batch((2, 7, 5, False), (4, 7, 1, True))
-    assert (found["new"], found["removed"], found["same"]) == ([], [], [(1, 7, 5, 1)])
-    found, side = batch((2, 7, 6, False), first=3)
-    assert (found["new"], found["now"]) == ([(2, 7, 6, 3)], [(1, 7, 5, 1), (2, 7, 6, 3)])
-    assert (side.new.column(ARRIVAL).to_pylist(), side.new.column(FIRST).to_pylist()) == ([6], [3])

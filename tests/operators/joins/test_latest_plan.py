@@ -5,13 +5,10 @@ from upstream.conf.errors import StateLimitError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.band import LEFT, RIGHT
 from upstream.operators.joins.latest_plan import (
-    GONE,
     PAIR_KEYS,
-    VERSION,
     LatestJoinPlan,
     LatestLimit,
     LatestSide,
-    VersionPlan,
 )
 from upstream.operators.joins.plan import JOIN_TIME
 
@@ -88,12 +85,3 @@ def test_a_limit_is_checked_once_the_state_is_as_small_as_its_rows_allow():
     assert compacted == [251]
     with pytest.raises(StateLimitError, match=r"shard 3 of the join on r keeps 251.*at most 250.*ttl"):
         limit.check(3, ("r",), lambda: 251, lambda: None)
-
-
-def test_a_checkpoint_is_bound_to_keys_and_columns():
-    left, right = side(("r",), ("v",)), side(("route",), ("route",))
-    assert LatestJoinPlan(left, right, shards=3).identity() == {
-        "on": "r = route", "keys": "v and route", "how": "inner", "shards": "3",
-    }  # fmt: skip
-    assert VersionPlan(left, 2).identity() == {"key": "v", "time": "t", "on": "r", "shards": "2"}
-    assert left.versioned.names[-2:] == [VERSION, GONE]

@@ -1,10 +1,20 @@
+import json
+
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import SchemaError
+from upstream.conf.errors import CheckpointError, SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.band import IntervalBand, TumblingBand
-from upstream.operators.joins.plan import JOIN_TIME, JoinPlan, JoinSide, distance_text
+from upstream.operators.joins.plan import (
+    JOIN_TIME,
+    AsOfPlan,
+    JoinPlan,
+    JoinSide,
+    check_columns,
+    columns_to_json,
+    distance_text,
+)
 from upstream.operators.joins.release.choice import ReleasePlan
 
 
@@ -77,3 +87,66 @@ def test_rows_that_are_results_or_wait_keep_their_whole_system_column():
     assert whole() == whole(how="full") == [False, False]
     assert whole(how="semi") == whole(how="anti") == [True, False]
     assert whole(release=ReleasePlan("sync")) == [True, True]
+
+
+TIME = pa.timestamp("us", tz="UTC")
+
+
+def text_side(*names):
+    fields = [pa.field(name, pa.string(), nullable=False) for name in names]
+    return JoinSide((names[0],), "t", pa.schema([*fields, ("t", TIME), pa.field(SYSTEM, SYSTEM_TYPE)]))
+
+
+def test_the_lefts_columns_stay_as_they_are_and_the_rights_may_be_null():
+    plan = AsOfPlan(text_side("k", "a"), text_side("q", "a", "b"), "left", 90_000_000)
+    assert plan.schema.names == ["k", "a", "t", "a_right", "b", "t_right", SYSTEM]
+    assert [field.nullable for field in plan.schema] == [False, False, True, True, True, True, True]
+    assert plan.identity() == {
+        "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1", "early": "",
+    }  # fmt: skip
+    assert AsOfPlan(text_side("k"), text_side("k"), tolerance=None).identity()["tolerance"] == ""
+
+
+def test_the_left_may_be_a_joins_result_and_keeps_its_names():
+    fields = [("k", pa.string()), ("join_time", TIME), ("left_row", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
+    plan = AsOfPlan(JoinSide(("k",), "join_time", pa.schema(fields)), JoinSide(("k",), "join_time", pa.schema(fields)))
+    assert plan.schema.names == ["k", "join_time", "left_row", "join_time_right", "left_row_right", SYSTEM]
+
+
+KEPT_LEFT = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+KEPT_RIGHT = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("b", pa.string())])
+
+
+def sides(left=KEPT_LEFT, right=KEPT_RIGHT):
+    return JoinSide(("k",), "t", left), JoinSide(("k",), "t", right)
+
+
+def saved():
+    return json.loads(json.dumps(columns_to_json(sides())))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "kept"),
+    [
+        (KEPT_LEFT, KEPT_RIGHT, (1, 1)),
+        (KEPT_LEFT.append(pa.field("new", pa.int64())), KEPT_RIGHT, (1, 1)),
+        (KEPT_LEFT.with_metadata({"pandas": "x"}), KEPT_RIGHT, (1, 1)),
+        (KEPT_LEFT, KEPT_RIGHT.remove(2), (1, 0)),  # no row is kept
+    ],
+)
+def test_the_same_columns_and_more_are_taken_and_others_where_no_row_is_kept(left, right, kept):
+    check_columns(sides(left, right), saved(), kept)
+
+
+@pytest.mark.parametrize(
+    ("right", "shown"),
+    [
+        (KEPT_RIGHT.remove(2), "k int64, t int64"),
+        (KEPT_RIGHT.set(2, pa.field("b", pa.int64())), "k int64, t int64, b int64"),
+    ],
+)
+def test_a_column_that_is_gone_or_of_another_type_is_refused(right, shown):
+    with pytest.raises(CheckpointError) as refused:
+        check_columns(sides(right=right), saved(), (0, 1))
+    for part in ("right", "k int64, t int64, b string", f"now there are {shown}"):
+        assert part in str(refused.value)

@@ -14,8 +14,9 @@ from upstream.conf.errors import CheckpointError, MalformedRowError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.operators.reorder.shard import ReorderPlan, ReorderShard
+from upstream.operators.reorder.shard import INPUT, ReorderPlan, ReorderShard, admitted, no_memory
 from upstream.operators.runtime.feeds import ALL_FEEDS, ENDED, punctuation_rows
+from upstream.operators.state.entries import PANE
 from upstream.operators.state.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
@@ -470,3 +471,67 @@ def test_punctuation_of_the_keys_of_another_shard_is_left_out():
     run.step([], {"left": 2, "right": 2}, claims)
     mine = np.flatnonzero(bucket_of([pa.array(range(12), pa.int64())], 3) == 0).tolist()
     assert sorted(run.of_keys[0]) == [(key, 9, ALL_FEEDS) for key in mine]
+
+
+def keyed(*each):
+    """Rows (key, time, input)."""
+    key, time, source = zip(*each, strict=True) if each else ((), (), ())
+    return pa.table(
+        {"k": pa.array(key, pa.string()), PANE: pa.array(time, pa.int64()), INPUT: pa.array(source, pa.int64())}
+    )
+
+
+def outcome(new, memory, repeats, prefer=None):
+    found = admitted(new, memory, ["k"], repeats, prefer)
+    assert found.keep.dtype == found.remember.dtype == bool
+    return found.keep.tolist(), found.remember.tolist()
+
+
+NEW = keyed(("a", 1, 0), ("a", 1, 1), ("a", 1, 0), ("a", 2, 1), ("b", 1, 1), ("b", 1, 0))
+NONE = keyed()
+
+
+def test_nothing_is_remembered_at_first():
+    table = pa.table({"v": [1.5], "k": ["a"], "t": [1]})
+    nothing = no_memory(table, ["k", "v"])
+    assert nothing.num_rows == 0
+    assert nothing.schema == pa.schema(
+        [("k", pa.string()), ("v", pa.float64()), (PANE, pa.int64()), (INPUT, pa.int64())]
+    )
+
+
+def test_all_go_on_where_repeats_are_kept():
+    assert outcome(NEW, NONE, "keep") == ([True] * 6, [False] * 6)
+    assert outcome(NONE, NEW, "inputs") == ([], [])
+
+
+def test_one_of_all_goes_on():
+    keep = [True, False, False, True, True, False]
+    assert outcome(NEW, NONE, "all") == (keep, keep)
+    keep = [False, False, False, True, False, False]
+    assert outcome(NEW, keyed(("b", 1, 0), ("a", 1, 1)), "all") == (keep, keep)
+
+
+def test_the_rows_of_the_first_input_go_on():
+    assert outcome(NEW, NONE, "inputs") == (
+        [True, False, True, True, True, False],
+        [True, False, False, True, True, False],
+    )
+    memory = keyed(("a", 1, 1), ("b", 9, 0))
+    assert outcome(NEW, memory, "inputs") == (
+        [False, True, False, True, True, False],
+        [False, False, False, True, True, False],
+    ), "what is remembered is not remembered again"
+
+
+@pytest.mark.parametrize("columns", [["k", PANE, INPUT], [INPUT, PANE, "k"]])
+def test_the_rows_of_the_preferred_input_go_on_whoever_came_first(columns):
+    memory = keyed(("a", 2, 1), ("b", 1, 0)).select(columns)
+    assert outcome(NEW, memory, "inputs", prefer=1) == (
+        [False, True, False, True, True, False],
+        [False, True, False, False, True, False],
+    )
+    assert outcome(NEW, memory, "inputs", prefer=0) == (
+        [True, False, True, True, False, True],
+        [True, False, False, False, False, False],
+    )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import TableError
+from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.joins import pair_kernel
 from upstream.operators.tables.lookup import indexed, joined, planned
@@ -105,3 +105,52 @@ def test_a_null_beside_a_great_number_does_not_round_it():
     rows = frame(join, [(great,), (None,)], "rr")
     (batch,) = joined(iter(rows.to_batches()), indexed(table, join), join)
     assert batch.column(batch.schema.get_field_index("found")).to_pylist() == [2, None]
+
+
+STREAM = pa.schema([("k", pa.string()), ("id", pa.int64()), ("v", pa.float64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+TABLE = pa.schema([
+    pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), pa.field("w", pa.int32(), nullable=False),
+    ("_upstream_seq", pa.int64()),
+])  # fmt: skip
+
+
+def named_plan(on=None, how="left", columns=None, suffix="_table", **storage):
+    return planned(STREAM, TABLE, "there", on or {"id": "id"}, how, columns, suffix, storage)
+
+
+def test_all_columns_but_those_joined_by_and_our_own_are_added_before_the_system_column():
+    found = named_plan()
+    assert found.schema.names == ["k", "id", "v", "v_table", "w", SYSTEM]
+    assert found.schema.field("w").nullable
+    assert found.columns == (("v_table", "v"), ("w", "w"))
+    assert found.table.names == ["id", "v", "w"]
+    assert named_plan(columns=["w"]).table.names == ["id", "w"]
+    assert named_plan(columns=["id"]).schema.names == ["k", "id", "v", "id_table", SYSTEM]
+    assert named_plan(columns=["_upstream_seq"]).schema.names == ["k", "id", "v", "_upstream_seq", SYSTEM]
+    assert named_plan(how="semi").schema == STREAM
+    assert named_plan(how="anti").table.names == ["id"]
+    assert [named_plan(how=how).one for how in ("inner", "left", "semi", "anti")] == [True, True, False, False]
+
+
+def test_text_and_representation_have_no_secret():
+    found = named_plan(on={"id": "id"}, secret_key="s3cr3t")
+    assert found.text == "join with the table there, on id, how left"
+    assert "s3cr3t" not in repr(found)
+    assert found.storage == (("secret_key", "s3cr3t"),)
+    assert hash(found) == hash(named_plan(secret_key="s3cr3t"))
+
+
+def test_what_does_not_fit_is_refused():
+    for problem, match in (
+        ({"on": {"id": "no"}}, "no, which the table"),
+        ({"on": {"no": "id"}}, "no, which the stream"),
+        ({"on": {"id": "w"}}, "int64 and w of type int32"),
+        ({"on": {"v": "v"}}, "double and v of type string"),
+        ({"columns": ["no"]}, "has no no"),
+        ({"columns": ["w", "w"]}, "called w"),
+    ):
+        with pytest.raises(SchemaError, match=match):
+            named_plan(**problem)
+    assert named_plan(on={"k": "v"}, columns=["v"], suffix="_x").schema.names[-2] == "v_x"
+    with pytest.raises(OptionError, match="no columns"):
+        named_plan(how="semi", columns=["w"])

@@ -32,14 +32,6 @@ def test_rows_enter_at_the_least_bound_or_at_once():
     assert bounds_inside("filter", [5, 3]) == [5, 3]
 
 
-def test_a_checkpoint_is_bound_to_whether_the_choice_comes_from_an_input():
-    assert ReleasePlan("sync").identity() == ReleasePlan("filter").identity()
-    assert ReleasePlan("sync").identity() != ReleasePlan("adaptive").identity()
-    assert ReleasePlan("sync").changeable() == {"release": "sync"}
-    assert ReleasePlan("adaptive", cost_s=0.1).changeable() == {"alpha": "0.3", "cost": "0.1 s"}
-    assert (ReleasePlan("adaptive").first, ReleasePlan("filter").first) == ("sync", "filter")
-
-
 NOTHING = {"output": "all", "cost": None, "alpha": None, "late_location": None, "window": 60_000_000.0, "unit_us": 1}
 
 

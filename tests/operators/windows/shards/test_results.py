@@ -102,36 +102,39 @@ def test_no_aggregate_is_wrong(before, after, bound, windows, emit, method):
             assert start <= max(last_before, bound) + windows.slide
 
 
-def test_a_second_restart_forgets_nothing():
-    first = Run(plan_of(FEW, TEN)).batches([([(1, 3, 5)], 1)])
-    second = go_on(first, MORE).batches([([(1, 4, 7)], 2)])
-    third = go_on(second, MORE).batches([([(1, 5, 8), (1, 15, 9)], 20)])
-    assert [(each["window_id"], each["total"]) for each in third.results] == [(0, None), (1, 9)]
+DAY = 86_400_000_000
+PARIS = window_by_time("1 day", zone="Europe/Paris")
 
 
-def test_an_aggregate_that_comes_back_was_away():
-    first = Run(plan_of(MORE, TEN)).batches([([(1, 3, 5)], 1)])
-    second = go_on(first, FEW).batches([([(1, 4, 7)], 2)])
-    third = go_on(second, MORE).batches([([(1, 15, 9)], 20)])
-    assert [(each["n"], each["total"]) for each in third.results] == [(2, None), (1, 9)]
+@pytest.mark.parametrize(
+    ("windows", "runs", "wanted"),
+    [
+        (
+            TEN,
+            [(FEW, [(1, 3, 5)], 1), (MORE, [(1, 4, 7)], 2), (MORE, [(1, 5, 8), (1, 15, 9)], 20)],
+            [(3, None), (1, 9)],
+        ),
+        (TEN, [(MORE, [(1, 3, 5)], 1), (FEW, [(1, 4, 7)], 2), (MORE, [(1, 15, 9)], 20)], [(2, None), (1, 9)]),
+        (TEN, [(FEW, [], 1), (MORE, [(1, 4, 7)], 20)], [(1, 7)]),
+        (TEN, [(FEW, [(1, 3, 5)], 10), (MORE, [(1, 4, 7)], 12)], [(2, None)]),
+        (PARIS, [(FEW, [(1, 3, 5)], 1), (MORE, [(1, 4, 7), (1, DAY + 9, 8)], 3 * DAY)], [(2, None), (1, 8)]),
+    ],
+    ids=["two restarts", "away for a while", "nothing kept", "closed before", "calendar"],
+)
+def test_an_aggregate_is_null_in_windows_that_began_without_it(windows, runs, wanted):
+    run = None
+    for aggregates, rows, bound in runs:
+        run = Run(plan_of(aggregates, windows, lateness_us=100)) if run is None else go_on(run, aggregates)
+        run.batches([(rows, bound)])
+    run.batches([([], 10 * DAY)])
+    last = {each["window_id"]: (each["n"], each["total"]) for each in run.results}
+    assert [last[wid] for wid in sorted(last)] == wanted
 
 
 def test_what_is_computed_from_kept_state_is_whole_at_once():
     first = Run(plan_of({"n": count(), "total": sum_("v"), "mean": avg("v")}, TEN))
     second = go_on(first.batches([([(1, 3, 5)], 1)]), {"mean": avg("v"), "again": sum_("v")})
     assert [(each["mean"], each["again"]) for each in second.batches([([(1, 4, 7)], 20)]).results] == [(6.0, 12)]
-
-
-def test_nothing_kept_nothing_null():
-    first = Run(plan_of(FEW, TEN)).batches([([], 1)])
-    second = go_on(first, MORE).batches([([(1, 4, 7)], 20)])
-    assert [each["total"] for each in second.results] == [7]
-
-
-def test_a_window_that_closed_is_not_given_again_with_half_a_value():
-    first = Run(plan_of(FEW, TEN, lateness_us=100)).batches([([(1, 3, 5)], 10)])
-    second = go_on(first, MORE).batches([([(1, 4, 7)], 12)])
-    assert [(each["window_id"], each["n"], each["total"]) for each in second.results] == [(0, 2, None)]
 
 
 @pytest.mark.parametrize(
@@ -156,10 +159,3 @@ def test_another_type_of_the_same_state_is_refused():
     changed = dataclasses.replace(run.plan, schema=schema, aggregates={**MORE, "more": count("v")})
     with pytest.raises(CheckpointError, match="other aggregates"):
         Run(changed, run.stores).batches([([(1, 4, 7)], 2)])
-
-
-def test_calendar_windows_go_on_too():
-    day = 86_400_000_000
-    first = Run(plan_of(FEW, window_by_time("1 day", zone="Europe/Paris"))).batches([([(1, 3, 5)], 1)])
-    second = go_on(first, MORE).batches([([(1, 4, 7), (1, day + 9, 8)], 3 * day)])
-    assert [(each["n"], each["total"]) for each in second.results] == [(2, None), (1, 8)]

@@ -16,8 +16,6 @@ from .windows_of import Run
 SERVED = 200
 DRAIN = 30
 
-Feed = list[list[int]]
-"""The keys that have a row, tick by tick from 1."""
 Given = set[tuple[int, int, int, int]]
 """Tick, key, the last tick of the window, and how many rows it has."""
 
