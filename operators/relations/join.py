@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -13,10 +13,11 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
-from .operator import Evaluable, Operator, needed
+from .newest import NewestByArrival
+from .operator import Evaluable, Operator, RowOperator, needed
 from .plan.bounds import Partners
 from .zsets import (
     OLD,
@@ -103,6 +104,8 @@ class _Input:
         self._names = [name for name, _ in self.keys]
         self.arrangement = state.arrangement(part, pa.schema([*schema, *more]), within or schema.names)
         self._values = state.values
+        self.newest: Callable[[Int64s], pl.DataFrame] | None = None
+        """Reads the rows of keys after the step from the operator that keeps them, so that nothing is kept here."""
         self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
 
     def stays(self, rows: pl.DataFrame, until: int) -> npt.NDArray[np.bool_]:
@@ -140,7 +143,7 @@ class _Input:
 
     def contents(self) -> pl.DataFrame | None:
         """Return all rows that the result follows from, with their weights; None if some are not kept."""
-        if not self.kept or self._values.get(self._nulls) or self._values.get(self._dropped):
+        if not self.kept or self.newest is not None or self._values.get(self._nulls) or self._values.get(self._dropped):
             return None
         return self.arrangement.read_all().select(*self.columns, WEIGHT)
 
@@ -160,6 +163,8 @@ class _Input:
 
     def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> _Side:
         """Return the rows that a step concerns, given the numbers of the keys that change in both inputs."""
+        if self.newest is not None:
+            return self._of_newest(changes, self.newest(other))
         own_places = self.arrangement.places_of(changes, own)
         found = self.arrangement.read_between(PlaceRanges.of_keys(other).joined(own_places))
         places = self.arrangement.places
@@ -184,6 +189,24 @@ class _Input:
         times, weights = int64s(changes, TIME), int64s(changes, WEIGHT)
         return _Side(rows, keys, places, old, is_old, ids[found.height :], times, weights, before, matches)
 
+    def _of_newest(self, changes: pl.DataFrame, there: pl.DataFrame) -> _Side:
+        """Return the rows that a step concerns, given those that are there after it: one of each key."""
+        count, times, weights = there.height, int64s(changes, TIME), int64s(changes, WEIGHT)
+        keys = pl.concat([self._keys_of(there), self._keys_of(changes)])
+        ids = numbered(keys, self._names).ids
+        changed = np.zeros(len(ids), dtype=np.bool_)
+        changed[ids[count:]] = True
+        there = there[np.flatnonzero(~changed[ids[:count]])]
+        ids, first = numbered(changes, self.columns)
+        rows = pl.concat([there[self.columns], changes[self.columns][first]])
+        ids, before, none = ids + there.height, np.zeros(rows.height, dtype=np.int64), np.zeros(rows.height, np.int64)
+        np.add.at(before, ids, -weights)
+        before = np.maximum(before, 0)
+        before[: there.height] = 1
+        # The partners of all rows are read too: they count as if all rows were new.
+        old, is_old, places = np.flatnonzero(before), none > 0, none.view(np.uint64)
+        return _Side(rows, self._keys_of(rows), places, old, is_old, ids, times, weights, before, none)
+
 
 class JoinOperator(Operator):
     """A join of two relations.
@@ -194,7 +217,8 @@ class JoinOperator(Operator):
 
     State: the rows of both inputs by the key, those of large keys in buckets; those of an outer side, and of the left
     side of semi and anti joins, with the number of their partners. Of an input whose other side is static, nothing; of
-    one of which rows have partners for some time only, those of about twice that time. Rows with a null in their key
+    one of which rows have partners for some time only, those of about twice that time. If operators below keep the
+    newest rows by the key of the join, they are read there, and nothing is kept here. Rows with a null in their key
     have no partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
 
     ``needed`` bounds how long rows of the left, and of the right, are needed after their times, in microseconds (see
@@ -229,6 +253,14 @@ class JoinOperator(Operator):
         one, two = ([each[at] for each in on] for at in (0, 1))
         self._left = _Input(left, one, counts[0], not static[1], needed[0], state, "left", within[0])
         self._right = _Input(right, two, counts[1], not static[0], needed[1], state, "right", within[1])
+
+    def over(self, inputs: Sequence[Operator]) -> None:
+        """Read the newest rows of keys from the operators that keep them by the key of the join."""
+        sides = self._left, self._right
+        found = [_newest_by(each, below) if each.kept else None for each, below in zip(sides, inputs, strict=True)]
+        if all(found) or not any(each.counts for each in sides):
+            for each, newest in zip(sides, found, strict=True):
+                each.newest = newest
 
     def acts(self, span: Span) -> bool:
         return self._left.due(span.until) or self._right.due(span.until)
@@ -309,12 +341,13 @@ class JoinOperator(Operator):
         return delta_frame(rows, span.until - 1, weights[differs])
 
     def _net_alone(self, side: _Side, other: _Side, at: Int64s, partners: Int64s, span: Span) -> _Alone:
-        matches = side.matches.copy()
-        np.add.at(matches, at, other.after[partners] - np.where(side.is_old[at], other.before[partners], 0))
+        before, after, old = side.matches.copy(), side.matches.copy(), side.is_old[at]
+        np.add.at(before, at, np.where(old, 0, other.before[partners]))
+        np.add.at(after, at, other.after[partners] - np.where(old, other.before[partners], 0))
         semi = self._how == "semi"
-        there = side.after * ((matches > 0) == semi) - side.before * ((side.matches > 0) == semi)
+        there = side.after * ((after > 0) == semi) - side.before * ((before > 0) == semi)
         changed = np.flatnonzero(there)
-        return delta_frame(side.rows[changed], span.until - 1, there[changed]), matches
+        return delta_frame(side.rows[changed], span.until - 1, there[changed]), after
 
     def _alone(self, side: _Side, other: _Side, at: Int64s, partners: Int64s, span: Span) -> _Alone:
         pairs = pl.DataFrame({"__at": at, "__row": partners})
@@ -346,7 +379,7 @@ class JoinOperator(Operator):
         return alone[self.nothing.columns]
 
     def _keep(self, kept: _Input, side: _Side, matches: Int64s, until: int) -> None:
-        if not kept.kept:
+        if not kept.kept or kept.newest is not None:
             return
         differs = side.changes | (matches != side.matches)
         there = np.flatnonzero(differs & (side.after != 0))
@@ -355,6 +388,26 @@ class JoinOperator(Operator):
             columns.append(pl.Series(_MATCHES, matches[there]))
         if differs.any():
             kept.write(side.rows[there].hstack(columns), side.places[there], differs[side.old], until)
+
+
+def _newest_by(side: _Input, operator: Operator) -> Callable[[Int64s], pl.DataFrame] | None:
+    """Return a reader of the rows that an operator below keeps by the key of the join; None if there is none."""
+    columns, above = [key.column for _, key in side.keys], list[RowOperator]()
+    while isinstance(operator, RowOperator):
+        above.append(operator)
+        columns = [None if each is None else operator.origin(each) for each in columns]
+        operator = operator.source
+    if not isinstance(operator, NewestByArrival) or columns != operator.key:
+        return None
+    newest = operator
+
+    def read(numbers: Int64s) -> pl.DataFrame:
+        rows = newest.rows_of(numbers)
+        for each in reversed(above):
+            rows = each.step([rows], Span.first(HIGHEST))
+        return rows
+
+    return read
 
 
 class NotIn(Operator):

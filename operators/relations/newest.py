@@ -125,14 +125,14 @@ class NewestByArrival(Operator):
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], state: OperatorState) -> None:
         super().__init__(schema)
-        self._key = list(key)
+        self.key = list(key)
         self._values = state.values
         self._aside = pl.DataFrame()
         times = pa.field(TIME, pa.int64())
         rows = stream_schema(schema)
         self._rows = [*rows.names, _AT]
         self._kept = state.arrangement("newest", rows.append(pa.field(_AT, pa.int64())))
-        self._deleted = state.pending("deleted", pa.schema([*(schema.field(name) for name in self._key), times]))
+        self._deleted = state.pending("deleted", pa.schema([*(schema.field(name) for name in self.key), times]))
 
     def late(self) -> pl.DataFrame:
         """Return the rows that the last step quarantined."""
@@ -152,10 +152,10 @@ class NewestByArrival(Operator):
             return self.nothing
         columns = [rows.get_column(TIME if name == _AT else name).alias(name) for name in self._rows]
         came = pl.DataFrame(columns)
-        numbers = key_numbers(came, self._key)
-        old = self._kept.read(np.concatenate([numbers, key_numbers(due, self._key)]))
+        numbers = key_numbers(came, self.key)
+        old = self._kept.read(np.concatenate([numbers, key_numbers(due, self.key)]))
         together = old.vstack(came)
-        keys = numbered(together, self._key).ids
+        keys = numbered(together, self.key).ids
         found = np.arange(together.height)
         if _FORGOTTEN in self._values:
             ambiguous = self._ambiguous(together, keys, old.height)
@@ -188,7 +188,7 @@ class NewestByArrival(Operator):
         fresh = newest >= olds
         waits = newest[fresh & dead[newest] & ~over]
         if len(waits):
-            self._deleted.add(together[waits].select(*self._key, pl.col(_AT).alias(TIME)))
+            self._deleted.add(together[waits].select(*self.key, pl.col(_AT).alias(TIME)))
         if not (fresh | over).any():
             return self.nothing
         written = newest[fresh & ~over]
@@ -209,6 +209,12 @@ class NewestByArrival(Operator):
             came = np.delete(came, again)
         weights = np.repeat(np.array([-1, 1]), [len(went), len(came)])
         return delta_frame(rows[np.concatenate([went, came])], span.until - 1, weights)
+
+    def rows_of(self, numbers: Int64s) -> pl.DataFrame:
+        """Return the rows of the keys with some numbers after the step, as a delta."""
+        rows = self._kept.read(numbers)
+        rows = rows[np.flatnonzero(~rows.get_column(TOMBSTONE).to_numpy())]
+        return delta_frame(rows[list(self.dtypes)], int64s(rows, _AT), 1)
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._kept.read_all().filter(~pl.col(TOMBSTONE))

@@ -95,6 +95,19 @@ def needed(frame: pl.DataFrame, *computed: Evaluable) -> list[str]:
     return [name for name in frame.columns if name in columns]
 
 
+class RowOperator(Operator):
+    """An operator that processes each row of a relation by itself."""
+
+    source: Operator
+
+    def over(self, inputs: Sequence[Operator]) -> None:
+        (self.source,) = inputs
+
+    def origin(self, column: str) -> str | None:
+        """Return the input's column that a column is; None if it is computed."""
+        return column
+
+
 FAILURES = (Exception, pl.exceptions.PanicException)
 """The errors of planning, evaluating or merging a query. A panic of Polars is no ``Exception``."""
 

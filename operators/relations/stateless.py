@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from .operator import Evaluable, Operator
+from .operator import Evaluable, Operator, RowOperator
 from .plan.properties import Clock
 from .zsets import TIME, WEIGHT, Span, columns_of, conformed, consolidated
 
 
-class FilterOperator(Operator):
+class FilterOperator(RowOperator):
     """The rows for which a condition is true: neither false nor null."""
 
     def __init__(self, schema: pa.Schema, condition: Evaluable) -> None:
@@ -24,13 +24,16 @@ class FilterOperator(Operator):
         return rows.filter(self._condition.series(rows, "__condition")) if rows.height else self.nothing
 
 
-class ProjectOperator(Operator):
+class ProjectOperator(RowOperator):
     """Columns computed from each row. A row that is replaced by one with equal columns is no change."""
 
     def __init__(self, columns: Sequence[tuple[str, Evaluable]]) -> None:
         super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))
         self._columns = columns
         self._kept = frozenset(each.column for _, each in columns if each.column is not None)
+
+    def origin(self, column: str) -> str | None:
+        return next(each.column for name, each in self._columns if name == column)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

@@ -72,8 +72,10 @@ def compiled(expression, schema):
             return pl.lit(node.value)
         return _OPERATIONS[node.function](*(of(each) for each in node.arguments))
 
-    made = of(expression)
-    return Evaluable(lambda frame: frame.select(made.alias("x")).to_series(), fields(expression), expression.type)
+    made, column = of(expression), expression.name if isinstance(expression, Field) else None
+    return Evaluable(
+        lambda frame: frame.select(made.alias("x")).to_series(), fields(expression), expression.type, column
+    )
 
 
 def window(stream, kind):
