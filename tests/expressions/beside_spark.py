@@ -30,7 +30,7 @@ from upstream.expressions.types import cast
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Pair", "compare", "fails", "interpreted_session", "without_rules"]
+__all__ = ["Pair", "compare", "fails", "listed", "settings", "without_rules"]
 
 _AT_ONCE = 60
 _OUR_LIMITS = ("base 64", "not UTF-8", "outside the years", "without a date", "fits no BIGINT")
@@ -56,27 +56,18 @@ class Pair:
 
 
 @contextmanager
-def interpreted_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Spark without generated code, which takes seconds to compile for wide selects."""
-    settings = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    spark.sparkContext.setLogLevel("OFF")
-    with _set(spark, settings):
-        yield spark
-    spark.sparkContext.setLogLevel("WARN")
-
-
-@contextmanager
 def without_rules(spark: SparkSession) -> Iterator[None]:
     """Spark's optimizer without the rules that leave parts of expressions out."""
     rules = ",".join(f"org.apache.spark.sql.catalyst.optimizer.{each}" for each in _RULES)
-    with _set(spark, {"spark.sql.optimizer.excludedRules": rules, "spark.sql.alwaysInlineCommonExpr": "true"}):
+    with settings(spark, {"spark.sql.optimizer.excludedRules": rules, "spark.sql.alwaysInlineCommonExpr": "true"}):
         yield
 
 
 @contextmanager
-def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
+def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
+    """Set configurations of a session for a while."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
         spark.conf.set(name, value)
     try:
         yield
@@ -86,6 +77,11 @@ def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, str(value))
+
+
+def listed(texts: str) -> list[str]:
+    """Expressions with semicolons between them."""
+    return " ".join(texts.split()).split("; ")
 
 
 class _Ours:

@@ -6,47 +6,17 @@ import pyarrow as pa
 
 from upstream.expressions.bind import OptionText, bind_value
 
-from .beside_spark import Pair, compare, interpreted_session
+from .beside_spark import Pair, compare, listed
 
-TEXTS = [
-    "CAST(d AS STRING)",
-    "concat('is ', d, ' and ', f)",
-    "d || f",
-    "CAST(d * 1e7 AS STRING)",
-    "CAST(d AS INT)",
-    "CAST(d AS DECIMAL(12, 3))",
-    "CAST(d AS TIMESTAMP)",
-    "CAST(s AS INT)",
-    "CAST(s AS DOUBLE)",
-    "try_cast(s AS DOUBLE)",
-    "CAST(s AS BOOLEAN)",
-    "CAST(s AS DATE)",
-    "CAST(s AS TIMESTAMP)",
-    "i * 1000000",
-    "i + n",
-    "1 / i",
-    "n / 0",
-    "i % 3",
-    "-n",
-    "abs(n)",
-    "data.b::DOUBLE + 1",
-    "DATA.S",
-    "data['s']",
-    "data.d.x IS NULL",
-    "coalesce(data.b::DOUBLE, 0)",
-    "CASE WHEN i > 1 THEN data.b::DOUBLE ELSE 0 END",
-    "if(i = 0, 0, 1 / i)",
-    "nullif(i, 0)",
-    "timestamp_millis(n)",
-    "timestamp_seconds(d)",
-    "upper(s)",
-    "length(trim(s))",
-    "d > f",
-    "d <> 0.1",
-    "i IN (1, 2, NULL)",
-    "i BETWEEN 1 AND 2 OR s LIKE '1%'",
-    "s = 1",
-]
+TEXTS = """
+CAST(d AS STRING); concat('is ', d, ' and ', f); d || f; CAST(d * 1e7 AS STRING); CAST(d AS INT);
+CAST(d AS DECIMAL(12, 3)); CAST(d AS TIMESTAMP); CAST(s AS INT); CAST(s AS DOUBLE); try_cast(s AS DOUBLE);
+CAST(s AS BOOLEAN); CAST(s AS DATE); CAST(s AS TIMESTAMP); i * 1000000; i + n; 1 / i; n / 0; i % 3; -n; abs(n);
+data.b::DOUBLE + 1; DATA.S; data['s']; data.d.x IS NULL; coalesce(data.b::DOUBLE, 0);
+CASE WHEN i > 1 THEN data.b::DOUBLE ELSE 0 END; if(i = 0, 0, 1 / i); nullif(i, 0); timestamp_millis(n);
+timestamp_seconds(d); upper(s); length(trim(s)); d > f; d <> 0.1; i IN (1, 2, NULL); i BETWEEN 1 AND 2 OR s LIKE '1%';
+s = 1
+"""
 ROWS = [
     (0.1, 0.1, 1, 1, "1", ("a", "1.5", (2,))),
     (1e7, 1e7, 0, 0, " 2.5 ", ("b", "none", None)),
@@ -63,15 +33,14 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def test_texts_of_options_mean_what_they_mean_to_spark(spark):
+def test_texts_of_options_mean_what_they_mean_to_spark(interpreted):
     *plain, nested = zip(*ROWS, strict=True)
     data = [
         each and {"s": each[0], "b": each[1], "d": each[2] and {"x": each[2][0]}}  # a null struct stays null
         for each in nested
     ]
     table = pa.table([range(len(ROWS)), *plain, data], schema=SCHEMA)
-    pairs = [Pair(sql, bind_value(OptionText(sql, "select"), SCHEMA)) for sql in TEXTS]
-    with interpreted_session(spark) as session:
-        values, failures = compare(session, pairs, table, failures=20)
+    pairs = [Pair(sql, bind_value(OptionText(sql, "select"), SCHEMA)) for sql in listed(TEXTS)]
+    values, failures = compare(interpreted, pairs, table, failures=20)
     assert values > 200
     assert failures > 10

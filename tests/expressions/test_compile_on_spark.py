@@ -19,19 +19,13 @@ from upstream.operators.relations.plan.nodes import Project, Stream
 from upstream.operators.relations.plan.nodes import walk as walk_plan
 from upstream.sql import Catalog, bind
 
-from .beside_spark import Pair, compare, fails, interpreted_session, without_rules
+from .beside_spark import Pair, compare, fails, without_rules
 from .sentences import SCHEMA, Sentences, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CATALOG = Catalog().with_stream(Stream("given", SCHEMA, event_time="ts1"))
-
-
-@pytest.fixture(scope="module")
-def interpreted(spark):
-    with interpreted_session(spark) as session:
-        yield session
 
 
 def _bound(sql: str) -> Expression:

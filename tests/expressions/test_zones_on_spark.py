@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import date, timedelta
+from itertools import product
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from upstream.expressions.nodes import Expression
 from upstream.operators.relations.plan.nodes import Project, Stream, walk
 from upstream.sql import Catalog, bind
 
-from .beside_spark import Pair, compare, interpreted_session
+from .beside_spark import Pair, compare, listed, settings
 
 pytestmark = pytest.mark.spark
 
@@ -33,78 +35,25 @@ SCHEMA = pa.schema(
 CATALOG = Catalog().with_stream(Stream("given", SCHEMA, event_time="ts"))
 UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 _WRITTEN = """
-HOUR(ts)
-MINUTE(ts)
-SECOND(ts)
-EXTRACT(SECOND FROM ts)
-EXTRACT(DAY FROM ts)
-date_part('week', ts)
-YEAR(ts)
-MONTH(ts)
-DAY(ts)
-dayofweek(ts)
-dayofyear(ts)
-weekofyear(ts)
-quarter(ts)
-dayname(ts)
-DATE(ts)
-CAST(ts AS DATE)
-CAST(ts AS STRING)
-CAST(ts AS TIMESTAMP_NTZ)
-to_date(ts)
-concat('at ', ts)
-date_format(ts, 'yyyy-MM-dd HH:mm:ss.SSSSSS')
-date_format(dt, 'yyyy-MM-dd HH')
-date_format(ts, 'EEEE h a')
-from_unixtime(n)
-from_unixtime(n, 'dd HH:mm')
-timestamp_seconds(n)
-unix_seconds(ts)
-CAST(ts AS BIGINT)
-CAST(s AS TIMESTAMP)
-try_cast(s AS TIMESTAMP)
-to_timestamp(s)
-CAST(s AS DATE)
-CAST(dt AS TIMESTAMP)
-to_timestamp(s, 'yyyy-MM-dd HH:mm:ss')
-try_to_timestamp(s, 'yyyy-MM-dd HH:mm:ss')
-to_date(s, 'yyyy-MM-dd HH:mm:ss')
-unix_timestamp(s)
-to_unix_timestamp(s, 'yyyy-MM-dd HH:mm:ss')
-unix_timestamp(dt)
-CAST(CAST(s AS TIMESTAMP_NTZ) AS TIMESTAMP)
-ts + INTERVAL '1' DAY
-ts - INTERVAL '3' DAY
-ts + INTERVAL '25' HOUR
-ts - INTERVAL '90' MINUTE
-ts + INTERVAL '1' WEEK
-ts + INTERVAL '1' MONTH
-ts - INTERVAL '6' MONTH
-ts + INTERVAL '1' YEAR
-dt + INTERVAL '2' HOUR
-ts > dt
-ts = s
-ts BETWEEN '2020-01-01' AND '2026-03-29 02:30:00'
-ts IN (dt, timestamp_seconds(n))
-ts - timestamp_seconds(n)
-months_between(ts, timestamp_seconds(n))
-months_between(ts, dt, false)
-TIMESTAMP '2026-03-29 02:30:00'
-TIMESTAMP '2026-10-25 02:30:00' + INTERVAL '1' DAY
-last_day(ts)
-trunc(ts, 'MONTH')
-make_timestamp(2026, 3, k, 2, 30, 0)
-next_day(ts, 'MON')
-add_months(ts, 1)
-date_add(ts, 1)
-datediff(ts, dt)
-CASE WHEN n > 0 THEN ts ELSE dt END
-coalesce(ts, dt)
-greatest(ts, timestamp_seconds(n))
-hash(ts)
+HOUR(ts); MINUTE(ts); SECOND(ts); EXTRACT(SECOND FROM ts); EXTRACT(DAY FROM ts); date_part('week', ts); YEAR(ts);
+MONTH(ts); DAY(ts); dayofweek(ts); dayofyear(ts); weekofyear(ts); quarter(ts); dayname(ts); DATE(ts);
+CAST(ts AS DATE); CAST(ts AS STRING); CAST(ts AS TIMESTAMP_NTZ); to_date(ts); concat('at ', ts);
+date_format(ts, 'yyyy-MM-dd HH:mm:ss.SSSSSS'); date_format(dt, 'yyyy-MM-dd HH'); date_format(ts, 'EEEE h a');
+from_unixtime(n); from_unixtime(n, 'dd HH:mm'); timestamp_seconds(n); unix_seconds(ts); CAST(ts AS BIGINT);
+CAST(s AS TIMESTAMP); try_cast(s AS TIMESTAMP); to_timestamp(s); CAST(s AS DATE); CAST(dt AS TIMESTAMP);
+to_timestamp(s, 'yyyy-MM-dd HH:mm:ss'); try_to_timestamp(s, 'yyyy-MM-dd HH:mm:ss'); to_date(s, 'yyyy-MM-dd HH:mm:ss');
+unix_timestamp(s); to_unix_timestamp(s, 'yyyy-MM-dd HH:mm:ss'); unix_timestamp(dt);
+CAST(CAST(s AS TIMESTAMP_NTZ) AS TIMESTAMP); ts + INTERVAL '1' DAY; ts - INTERVAL '3' DAY; ts + INTERVAL '25' HOUR;
+ts - INTERVAL '90' MINUTE; ts + INTERVAL '1' WEEK; ts + INTERVAL '1' MONTH; ts - INTERVAL '6' MONTH;
+ts + INTERVAL '1' YEAR; dt + INTERVAL '2' HOUR; ts > dt; ts = s; ts BETWEEN '2020-01-01' AND '2026-03-29 02:30:00';
+ts IN (dt, timestamp_seconds(n)); ts - timestamp_seconds(n); months_between(ts, timestamp_seconds(n));
+months_between(ts, dt, false); TIMESTAMP '2026-03-29 02:30:00'; TIMESTAMP '2026-10-25 02:30:00' + INTERVAL '1' DAY;
+last_day(ts); trunc(ts, 'MONTH'); make_timestamp(2026, 3, k, 2, 30, 0); next_day(ts, 'MON'); add_months(ts, 1);
+date_add(ts, 1); datediff(ts, dt); CASE WHEN n > 0 THEN ts ELSE dt END; coalesce(ts, dt);
+greatest(ts, timestamp_seconds(n)); hash(ts)
 """
 TEXTS = (
-    *_WRITTEN.strip().splitlines(),
+    *listed(_WRITTEN),
     *(f"date_trunc('{unit}', ts)" for unit in UNITS),
     *(f"timestampadd({unit}, k, ts)" for unit in UNITS),
     *(f"timestampdiff({unit}, ts, timestamp_seconds(n))" for unit in UNITS),
@@ -114,54 +63,38 @@ TEXTS = (
 def times() -> list[int]:
     """Instants at and around changes of the clocks, in µs; and others between the years 2 and 9998."""
     draw = random.Random(4)
-    found: list[int] = []
-    for zone in ZONES[1:]:
-        for year in (1893, 1916, 1935, 1945, 1947, 1980, 1988, 2006, 2011, 2026, 2037, 2100, 2399, 2400, 7000):
-            for change, _ in _changes(zone, year):
-                more = (0, 1, 30 * 60, 3600, 7200, 86_400, 25 * 3600)
-                found += [
-                    (change + sign * each) * S + draw.choice((0, 0, -1, 123_456)) for each in more for sign in (-1, 1)
-                ]
+    years = (1893, 1916, 1935, 1945, 1947, 1980, 1988, 2006, 2011, 2026, 2037, 2100, 2399, 2400, 7000)
+    changes = [change for zone, year in product(ZONES[1:], years) for change, _ in _changes(zone, year)]
+    more = [sign * each for each in (0, 1, 30 * 60, 3600, 7200, 86_400, 25 * 3600) for sign in (-1, 1)]
+    found = [(change + each) * S + draw.choice((0, 0, -1, 123_456)) for change, each in product(changes, more)]
     found += [draw.randrange(-62_100_000_000, 253_370_000_000) * S + draw.randrange(S) for _ in range(60)]
-    found += [draw.randrange(-3_000_000_000, 4_000_000_000) * S for _ in range(100)]
-    return found
+    return found + [draw.randrange(-3_000_000_000, 4_000_000_000) * S for _ in range(100)]
 
 
 def table() -> pa.Table:
     """Rows: a time, a date, and text near a change of the clocks, without and with a zone."""
     draw = random.Random(5)
     instants = times()
-    texts: list[str | None] = [
-        None,
-        "x",
-        "2026-03-29",
-        "2026-10-25 02:30:00",
-        "2026-03-29 02:30:00",
-        "2011-11-06 00:00:30",
-    ]
-    for zone in ZONES[1:]:
-        for year in (1916, 1945, 1988, 2006, 2026, 2100):
-            for change, offset in _changes(zone, year):
-                for shift in (-7200, -1, 0, 1800, 3599, 3600, 5400):
-                    at = pa.scalar((change + offset + shift) * S, pa.timestamp("us")).as_py()
-                    texts += [at.isoformat(" "), f"{at.isoformat()}Z", f"{at.isoformat(' ')}+05:30"][
-                        : draw.choice((1, 1, 3))
-                    ]
+    texts: list[str | None] = [None, "x", "2026-03-29", "2026-10-25 02:30:00", "2026-03-29 02:30:00"]
+    for zone, year in product(ZONES[1:], (1916, 1945, 1988, 2006, 2011, 2026, 2100)):
+        for (change, offset), shift in product(_changes(zone, year), (-7200, -1, 0, 1800, 3599, 3600, 5400)):
+            at = pa.scalar((change + offset + shift) * S, pa.timestamp("us")).as_py()
+            forms = [at.isoformat(" "), f"{at.isoformat()}Z", f"{at.isoformat(' ')}+05:30"]
+            texts += forms[: draw.choice((1, 1, 3))]
     size = len(instants)
-    dates = [date(1970, 1, 1) + timedelta(days=each // (86_400 * S)) for each in instants]
-    return pa.table(
-        [
-            pa.array(range(size), pa.int32()),
-            pa.array([None if draw.random() < 0.03 else each for each in instants], pa.int64()).cast(
-                SCHEMA.field("ts").type
-            ),
-            pa.array([None if draw.random() < 0.03 else each for each in dates], pa.date32()),
-            pa.array([texts[at] if at < len(texts) else draw.choice(texts) for at in range(size)], pa.string()),
-            pa.array([draw.choice(instants) // S for _ in range(size)], pa.int64()),
-            pa.array([draw.choice((0, 1, -1, 2, 7, 26, 31, -400)) for _ in range(size)], pa.int32()),
-        ],
-        schema=SCHEMA,
-    )
+
+    def some(values: Iterable[Any]) -> list[Any]:
+        return [None if draw.random() < 0.03 else each for each in values]
+
+    columns = [
+        range(size),
+        pa.array(some(instants), pa.int64()).cast(SCHEMA.field("ts").type),
+        some(date(1970, 1, 1) + timedelta(days=each // (86_400 * S)) for each in instants),
+        [texts[at] if at < len(texts) else draw.choice(texts) for at in range(size)],
+        [draw.choice(instants) // S for _ in range(size)],
+        [draw.choice((0, 1, -1, 2, 7, 26, 31, -400)) for _ in range(size)],
+    ]
+    return pa.table(columns, schema=SCHEMA)
 
 
 def bound(sql: str, zone: str) -> Expression:
@@ -170,21 +103,10 @@ def bound(sql: str, zone: str) -> Expression:
     return dict(next(each for each in walk(query.plan) if isinstance(each, Project)).columns)["c"]
 
 
-@pytest.fixture(scope="module")
-def interpreted(spark) -> Iterator[object]:
-    with interpreted_session(spark) as session:
-        yield session
-
-
 @pytest.mark.parametrize("zone", ZONES)
 def test_functions_of_timestamps_are_those_of_spark(interpreted, zone):
-    name = "spark.sql.session.timeZone"
-    before = interpreted.conf.get(name)
-    interpreted.conf.set(name, zone)
-    try:
+    with settings(interpreted, {"spark.sql.session.timeZone": zone}):
         pairs = [Pair(sql, bound(sql, zone)) for sql in TEXTS]
         values, failures = compare(interpreted, pairs, table(), failures=8)
-    finally:
-        interpreted.conf.set(name, before)
     assert values > 30_000
     assert failures >= 5

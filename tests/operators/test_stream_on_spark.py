@@ -138,45 +138,6 @@ def write(folder, number, keys, value):
     write_csv(folder / f"part-{number}.csv", "key,ms,value", rows)
 
 
-def test_heavier_keys_are_served_first(spark, tmp_path):
-    checkpoint = tmp_path / "checkpoint"
-    light = [(f"k{key:05}", 1_000_000, 2) for key in range(10, 100)]
-    heavy = [(f"k{key:05}", 1_000_000, 1) for key in range(10)]
-    write_csv(tmp_path / "feed" / "part-0.csv", "key,ms,value", light + heavy)
-    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
-        policy="in-place", budget=10, shards=1, weight="IF(value = 1, 1000, 1)"
-    )
-    write_to_end(stream, tmp_path / "table", checkpoint)
-    assert len(read_by_key(tmp_path / "table", "key", "value")) == 100
-    # In the first batch all have just come, and no age is there to be weighed; in the second the light ones, though
-    # first in the file, wait for the heavy ones.
-    log = upstream.LatestTable(tmp_path / "table").history()
-    first, second, *_ = (version for version, summary in log if summary.delivered)
-    before, after = (read_by_key(tmp_path / "table", "key", "value", version=each).keys() for each in (first, second))
-    assert after - before == {f"k{key:05}" for key in range(10)}
-
-
-def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
-    write(tmp_path / "feed", 0, 40, 1)
-    checkpoint = tmp_path / "checkpoint"
-
-    def once():
-        stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
-            policy="in-place",
-            budget=None,
-            shards=4,
-            access_interval="IF(key < 'k00010', 3600, NULL)",
-        )
-        write_to_end(stream, tmp_path / "table", checkpoint)
-
-    once()
-    assert set(read_by_key(tmp_path / "table", "key", "value").values()) == {1}
-    write(tmp_path / "feed", 1, 40, 2)
-    once()
-    table = read_by_key(tmp_path / "table", "key", "value")
-    assert {key for key, value in table.items() if value == 1} == {f"k{key:05}" for key in range(10)}
-
-
 def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
     write(tmp_path / "feed", 0, 12_000, 1)
     checkpoint = tmp_path / "checkpoint"

@@ -47,6 +47,12 @@ STEPS: dict[str, Steps] = {
     "queue": lambda s, _: s.queue(policy="in-place", budget=3, shards=1),  # by its place alone, whatever the clock
     "queue, first in first out": lambda s, _: s.queue(policy="fifo", budget=3, shards=1),
     "queue that sheds": lambda s, _: s.queue(policy="shed", budget=3, shards=1, seed=3),
+    "queue of heavier keys": lambda s, _: s.queue(
+        policy="in-place", budget=2, shards=1, weight="IF(k = 'e', 1000, NULL)"
+    ),
+    "queue of keys that rest": lambda s, _: s.queue(
+        policy="in-place", budget=None, shards=1, access_interval="CASE k WHEN 'a' THEN 3600 WHEN 'b' THEN -1 END"
+    ),
     "windows as late as may be": window("5 minutes", output="all", flush="lazy"),
     "windows, displaced": window("5 minutes", output="all"),
     "windows, adaptive": window("5 minutes", output="all"),
@@ -69,7 +75,7 @@ STEPS: dict[str, Steps] = {
     "windows of groups": lambda s, _: routes(s).window("5 minutes", early=True).agg(n=N, top=us.max("v")),
 }
 WITH_LATE_ROWS = {"windows", "distinct"}
-IN_ORDER = {"queue", "queue, first in first out", "queue that sheds"}
+IN_ORDER = {name for name in STEPS if name.startswith("queue")}
 IN_PARTS = {*IN_ORDER, "windows, a few at a time"}
 WATERMARKS = {
     "windows, displaced": us.Watermark.displaced(2).guarded(confirmations=1),
