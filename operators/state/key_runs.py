@@ -199,8 +199,11 @@ class KeyRuns:
                 parts.append((table, places))
             elif len(at):
                 parts.append((table.take(pa.array(at)), places[at]))
-            older = (counts == 0) | (first != last)
-            first, last = first[older], last[older]
+            if first is last:
+                first = last = first[counts == 0]
+            else:
+                older = (counts == 0) | (first != last)
+                first, last = first[older], last[older]
         return self._there(*self._newest(parts))
 
     def find_all(self) -> Found:
@@ -374,8 +377,15 @@ class KeyRuns:
 
 def ranges(places: UInt64s | Int64s, first: UInt64s | Int64s, last: UInt64s | Int64s) -> tuple[Int64s, Int64s]:
     """Return the positions of places in some ranges, and how many each range has."""
-    begins, ends = np.searchsorted(places, first), np.searchsorted(places, last, "right")
-    counts = ends - begins
+    begins = np.searchsorted(places, first)
+    if first is last and len(places):
+        # One search finds most: few places have several rows.
+        end = len(places) - 1
+        counts = (places[np.minimum(begins, end)] == first).astype(np.int64)
+        more = np.flatnonzero((begins < end) & (places[np.minimum(begins + 1, end)] == first))
+        counts[more] = np.searchsorted(places, first[more], "right") - begins[more]
+    else:
+        counts = np.searchsorted(places, last, "right") - begins
     before = np.cumsum(counts) - counts
     return np.arange(int(counts.sum())) + np.repeat(begins - before, counts), counts
 
