@@ -1,12 +1,10 @@
 """Tables that follow tables on Spark, by newest rows and by all changes, over restarts."""
 
-from collections import Counter
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from kit.feeds import write_csv
-from kit.queries import run_to_end, write_to_end
+from kit.queries import write_to_end
 from kit.tables import read_rows
 
 import upstream as us
@@ -25,46 +23,6 @@ def test_a_table_that_follows_another_over_restarts_equals_it(spark, tmp_path):
         assert read_rows(follower, "k", "v") == read_rows(table, "k", "v")
     batch = spark.read.format("upstream").options(connector="latest").load(str(table))
     assert sorted((row.k, row.v) for row in batch.collect()) == [("0", 0), ("1", 1), ("a", 1)]
-
-
-@pytest.mark.long
-def test_vehicles_of_each_route_by_their_changes(spark, tmp_path):
-    feed, table, checkpoint = tmp_path / "feed", tmp_path / "table", tmp_path / "follower"
-    routes: Counter[str] = Counter()
-    seen: list[str] = []
-
-    def write(number: int, rows: list[tuple[str, int, str, str]]) -> None:
-        timed = [(key, f"2024-01-01 00:00:{second:02d}", route, gone) for key, second, route, gone in rows]
-        write_csv(feed / f"{number}.csv", "vehicle,t,route,gone", timed)
-        updates = us.latest(spark, str(feed), key="vehicle", event_time="t")
-        write_to_end(
-            updates, table, f"{table}_checkpoint", key="vehicle", event_time="t", buckets=2, deleteWhen="gone = 'yes'"
-        )
-
-    def take(batch: Any, number: int) -> None:
-        del number
-        for row in batch.where("NOT _upstream.punctuation").orderBy("_upstream.seq").collect():
-            routes[row.route] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
-            seen.append(row["_change_type"])
-
-    def follow() -> None:
-        """A query that goes on where the one before it was."""
-        changes = spark.readStream.format("upstream").options(connector="latest", changes="full").load(str(table))
-        assert changes.columns == ["vehicle", "t", "route", "gone", "_change_type", "_upstream"]
-        run_to_end(changes.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint)))
-        assert Counter(route for (route,) in read_rows(table, "route")) == +routes
-
-    write(0, [("a", 1, "east", "no"), ("b", 1, "east", "no"), ("c", 1, "west", "no")])
-    follow()
-    assert seen == ["insert"] * 3
-    write(1, [("a", 2, "west", "no"), ("b", 0, "late", "no")])
-    write(2, [("a", 3, "north", "no"), ("c", 2, "west", "yes"), ("d", 1, "east", "no")])
-    DeltaTable(str(table)).optimize.compact()
-    follow()
-    assert Counter(seen[3:]) == {"update_preimage": 2, "update_postimage": 2, "insert": 1, "delete": 1}
-    write(3, [("d", 5, "north", "no")])
-    follow()
-    assert +routes == {"east": 1, "north": 2}
 
 
 def test_steps_that_take_each_row_for_an_update_are_refused(spark, tmp_path):
