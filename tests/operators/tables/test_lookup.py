@@ -1,15 +1,28 @@
 """Rows with what a table has for them, against a look-up row by row."""
 
+import os
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.conf.errors import FeedChangedError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.joins import pair_kernel
-from upstream.operators.tables.lookup import indexed, joined, planned
+from upstream.operators.tables.lookup import (
+    Version,
+    columns_of_table,
+    in_spark_types,
+    index_at,
+    indexed,
+    joined,
+    latest_version,
+    planned,
+)
 
 
 def plan(kinds, how="left"):
@@ -129,6 +142,9 @@ def test_all_columns_but_those_joined_by_and_our_own_are_added_before_the_system
     assert named_plan(columns=["_upstream_seq"]).schema.names == ["k", "id", "v", "_upstream_seq", SYSTEM]
     assert named_plan(how="semi").schema == STREAM
     assert named_plan(how="anti").table.names == ["id"]
+    with pytest.raises(SchemaError, match="int64 and w of type int32"):
+        named_plan(on={"id": "w"})
+    assert named_plan(on={"k": "v"}, columns=["v"], suffix="_x").schema.names[-2] == "v_x"
     assert [named_plan(how=how).one for how in ("inner", "left", "semi", "anti")] == [True, True, False, False]
 
 
@@ -140,17 +156,64 @@ def test_text_and_representation_have_no_secret():
     assert hash(found) == hash(named_plan(secret_key="s3cr3t"))
 
 
-def test_what_does_not_fit_is_refused():
-    for problem, match in (
-        ({"on": {"id": "no"}}, "no, which the table"),
-        ({"on": {"no": "id"}}, "no, which the stream"),
-        ({"on": {"id": "w"}}, "int64 and w of type int32"),
-        ({"on": {"v": "v"}}, "double and v of type string"),
-        ({"columns": ["no"]}, "has no no"),
-        ({"columns": ["w", "w"]}, "called w"),
-    ):
-        with pytest.raises(SchemaError, match=match):
-            named_plan(**problem)
-    assert named_plan(on={"k": "v"}, columns=["v"], suffix="_x").schema.names[-2] == "v_x"
-    with pytest.raises(OptionError, match="no columns"):
-        named_plan(how="semi", columns=["w"])
+BEFORE = pa.schema([("k", pa.string()), ("id", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+
+
+def write(place, **names):
+    table = pa.table({"id": pa.array([int(each[1:]) for each in names], pa.int64()), "name": list(names.values())})
+    write_deltalake(place, table, mode="overwrite")
+
+
+def reading_plan(place):
+    return planned(BEFORE, columns_of_table(place, {}), place, {"id": "id"}, "left", None, "_table", {})
+
+
+def rows(found):
+    return dict(zip(found.table.column("id").to_pylist(), found.table.column("name").to_pylist(), strict=True))
+
+
+def test_every_version_is_read_as_it_was(tmp_path):
+    place = str(tmp_path / "table")
+    write(place, r2="two", r1="one")
+    first = latest_version(place, {})
+    write(place, r1="uno", r3="tres")
+    DeltaTable(place).delete("id = 3")
+    second = latest_version(place, {})
+    assert (first.number, second.number) == (0, 2)
+    assert first.table == second.table == str(DeltaTable(place).metadata().id)
+    assert rows(index_at(reading_plan(place), first)) == {1: "one", 2: "two"}
+    assert rows(index_at(reading_plan(place), second)) == {1: "uno"}
+    assert index_at(reading_plan(place), second) is index_at(reading_plan(place), second)  # read once in a worker
+
+
+def test_columns_have_the_types_of_spark(tmp_path):
+    place = str(tmp_path / "table")
+    write(place, r1="one")
+    assert columns_of_table(place, {}) == pa.schema([("id", pa.int64()), ("name", pa.string())])
+    given = pa.schema([("a", pa.large_string()), ("b", pa.timestamp("us", "UTC")), ("c", pa.int8())])
+    assert in_spark_types(given).types == [pa.string(), pa.timestamp("us", "UTC"), pa.int8()]
+
+
+def test_what_is_gone_is_told_with_what_to_do(tmp_path):
+    place = str(tmp_path / "table")
+    with pytest.raises(TableError, match="no Delta table"):
+        latest_version(place, {})
+    with pytest.raises(TableError, match="no Delta table"):
+        columns_of_table(place, {})
+    write(place, r1="one")
+    version, join = latest_version(place, {}), reading_plan(place)
+    with pytest.raises(FeedChangedError, match="version 5"):
+        index_at(join, Version(version.table, 5))
+    with pytest.raises(FeedChangedError, match="created again"):
+        index_at(join, Version("another", 0))
+    write(place, r1="uno")
+    os.remove(DeltaTable(place, 0).file_uris()[0].removeprefix("file://"))
+    with pytest.raises(FeedChangedError, match=r"version 0.*VACUUM"):
+        index_at(join, version)
+    assert rows(index_at(join, Version(version.table, 1))) == {1: "uno"}
+    write_deltalake(place, pa.table({"id": [1]}), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(TableError, match=r"version 2.*name"):
+        index_at(join, Version(version.table, 2))
+    shutil.rmtree(place)
+    with pytest.raises(TableError, match="no Delta table"):
+        index_at(join, Version(version.table, 3))

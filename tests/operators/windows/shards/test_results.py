@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.rows.event_times import event_time_us
+from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.aggregates.functions import avg, count, max_, sum_
+from upstream.operators.runtime.feeds import ALL_FEEDS, ENDED, FeedBounds
+from upstream.operators.state.store import DictStore
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
 from upstream.operators.windows.shards.plan import WindowPlan
-from upstream.operators.windows.shards.results import ends_column
+from upstream.operators.windows.shards.results import ends_column, hear, key_bounds
 
-from .windows_of import SCHEMA, Run, in_windows
+from .drawn import plan_of
+from .windows_of import SCHEMA, Run, in_windows, punctuation_table, rows_table
 
 UTC = dt.timezone.utc
 
@@ -61,7 +65,7 @@ FEW = {"n": count()}
 MORE = {"n": count(), "total": sum_("v"), "top": max_("v")}
 
 
-def plan_of(aggregates, windows=SLIDING, emit="all", **more):
+def plan_with(aggregates, windows=SLIDING, emit="all", **more):
     options = {"method": "paned", "lateness_us": 0, **more}
     return WindowPlan(("key",), "time", None, "UTC", windows, aggregates, emit, shards=1, schema=SCHEMA, **options)
 
@@ -85,7 +89,7 @@ def rows_until(time):
 )
 def test_no_aggregate_is_wrong(before, after, bound, windows, emit, method):
     after = [row for row in after if row[1] >= bound]
-    first = Run(plan_of(FEW, windows, emit, method=method)).batches([(before, bound)])
+    first = Run(plan_with(FEW, windows, emit, method=method)).batches([(before, bound)])
     second = go_on(first, MORE).batches([(after[:10], None), (after[10:], 90)])
     inside = in_windows(windows, [*before, *after], 90)
     last_before = max((row[1] for row in before), default=-1)
@@ -124,7 +128,7 @@ PARIS = window_by_time("1 day", zone="Europe/Paris")
 def test_an_aggregate_is_null_in_windows_that_began_without_it(windows, runs, wanted):
     run = None
     for aggregates, rows, bound in runs:
-        run = Run(plan_of(aggregates, windows, lateness_us=100)) if run is None else go_on(run, aggregates)
+        run = Run(plan_with(aggregates, windows, lateness_us=100)) if run is None else go_on(run, aggregates)
         run.batches([(rows, bound)])
     run.batches([([], 10 * DAY)])
     last = {each["window_id"]: (each["n"], each["total"]) for each in run.results}
@@ -132,7 +136,7 @@ def test_an_aggregate_is_null_in_windows_that_began_without_it(windows, runs, wa
 
 
 def test_what_is_computed_from_kept_state_is_whole_at_once():
-    first = Run(plan_of({"n": count(), "total": sum_("v"), "mean": avg("v")}, TEN))
+    first = Run(plan_with({"n": count(), "total": sum_("v"), "mean": avg("v")}, TEN))
     second = go_on(first.batches([([(1, 3, 5)], 1)]), {"mean": avg("v"), "again": sum_("v")})
     assert [(each["mean"], each["again"]) for each in second.batches([([(1, 4, 7)], 20)]).results] == [(6.0, 12)]
 
@@ -140,10 +144,10 @@ def test_what_is_computed_from_kept_state_is_whole_at_once():
 @pytest.mark.parametrize(
     "plan",
     [
-        plan_of(FEW, LandmarkWindows(7, 2)),
-        plan_of(FEW, emit="eager"),
-        plan_of(FEW, method="buffering"),
-        plan_of(FEW, method="adaptive"),
+        plan_with(FEW, LandmarkWindows(7, 2)),
+        plan_with(FEW, emit="eager"),
+        plan_with(FEW, method="buffering"),
+        plan_with(FEW, method="adaptive"),
     ],
 )
 def test_where_more_than_entries_is_kept_the_aggregates_stay(plan):
@@ -154,8 +158,58 @@ def test_where_more_than_entries_is_kept_the_aggregates_stay(plan):
 
 
 def test_another_type_of_the_same_state_is_refused():
-    run = Run(plan_of(MORE)).batches([([(1, 3, 5)], 1)])
+    run = Run(plan_with(MORE)).batches([([(1, 3, 5)], 1)])
     schema = SCHEMA.set(2, SCHEMA.field("v").with_type(pa.float64()))
     changed = dataclasses.replace(run.plan, schema=schema, aggregates={**MORE, "more": count("v")})
     with pytest.raises(CheckpointError, match="other aggregates"):
         Run(changed, run.stores).batches([([(1, 4, 7)], 2)])
+
+
+PLAN = plan_of(SlidingWindows(10, 10), shards=1)
+
+
+def test_punctuation_with_a_key_raises_the_bound_of_that_key_alone():
+    feeds, ahead = FeedBounds(), key_bounds(PLAN, DictStore(), {}, 0)
+    told = [
+        punctuation_table(5, 1, "a"), punctuation_table(3, 1, "b"), punctuation_table(9, 1, "a", key=1),
+        punctuation_table(7, 1, "b", key=1), punctuation_table(8, 1, "c", key=2),
+        punctuation_table(8, 1, ALL_FEEDS, key=3),
+    ]  # fmt: skip
+    hear(PLAN, pa.concat_tables(told), feeds, ahead)
+    assert dict(feeds.bounds) == {"a": 5, "b": 3, "c": LOWEST}
+    assert feeds.low_watermark is None, "a feed that has promised nothing for all keys holds them back"
+    ahead.raised({"a": 5, "b": 3, "c": 20})
+    assert ahead.of([pa.array([1, 2, 3, 4])]).tolist() == [7, LOWEST, 8, LOWEST]
+    hear(PLAN, punctuation_table(None, 2, "a", key=1), feeds, None)
+    assert dict(feeds.bounds) == {"a": 5, "b": 3, "c": LOWEST}
+    hear(PLAN, punctuation_table(None, 2, "a"), feeds, None)
+    assert feeds.bounds["a"] == ENDED
+
+
+def test_punctuation_of_keys_is_passed_on_after_that_of_all_and_as_windows():
+    run = Run(PLAN)
+    run.tables(rows_table([(1, 3, 1), (2, 4, 2)], 1), punctuation_table(12, 1), punctuation_table(25, 1, key=1))
+    run.tables(punctuation_table(26, 2, key=1))  # of the same window
+    run.tables(punctuation_table(None, 3, key=1))
+    micros = [
+        tuple(None if row[name] is None else row[name].microsecond for name in ("window_time", "window_end"))
+        for row in (*run.punctuation, *run.of_keys)
+    ]
+    assert micros == [(19, 20), (29, 30), (None, None)]
+    assert [(row["batch"], row["key"], row["_upstream"]["source"]) for row in run.of_keys] == [
+        (1, 1, ALL_FEEDS), (3, 1, ALL_FEEDS),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("flush", ["slow", "lazy"])
+def test_punctuation_of_a_key_waits_for_results_that_have_not_left(flush):
+    run = Run(plan_of(SlidingWindows(10, 10), shards=1, flush=flush, flush_rows=1 if flush == "slow" else None))
+    rows = rows_table([(key, time, 1) for key in (1, 2) for time in (3, 13)], 1)
+    run.tables(rows, punctuation_table(20, 1), punctuation_table(40, 1, key=1))
+    waiting = run.reports[-1].waiting
+    assert waiting > 0
+    assert all(row["window_time"].microsecond <= 19 for row in run.of_keys)
+    run.tables(punctuation_table(30, 2))
+    run.ticks()
+    assert run.reports[-1].waiting == 0
+    assert (run.of_keys[-1]["key"], run.of_keys[-1]["window_time"].microsecond) == (1, 49)
