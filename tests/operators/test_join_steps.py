@@ -1,8 +1,13 @@
 """Arguments of joins that need no Spark."""
 
 import datetime as dt
+from typing import Any
 
+import polars as pl
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import upstream as us
 from upstream.conf.errors import OptionError, SchemaError, StateLimitError
@@ -138,3 +143,193 @@ def test_streams_without_a_time_or_a_promise_do_not_meet(given, match):
     for join in (lambda one, two: one.join(two, on="k", within=NEAR), lambda one, two: one.join_as_of(two, on="k")):
         with pytest.raises(OptionError, match=match):
             StreamTester(join, "k STRING, t BIGINT", key="k", **given)
+
+
+SCHEMA = "k STRING, t BIGINT, r STRING, v BIGINT"
+
+
+def newest_tester(steps: Any) -> StreamTester:
+    return StreamTester(steps, SCHEMA, key="k", event_time="t", time_format="epoch_us")
+
+
+def rows(*given_rows: tuple[str, int, str | None, int]) -> list[dict[str, Any]]:
+    return [dict(zip("ktrv", row, strict=True)) for row in given_rows]
+
+
+def test_outer_results_pass_a_queue_a_filter_and_a_second_join():
+    def steps(left, right, more):
+        pairs = left.join_latest(right, on="r", how="full", shards=2).queue(policy="in-place", budget=None)
+        kept = pairs.where("coalesce(v, 0) + coalesce(v_right, 0) > 1")
+        return kept.join_latest(more, on={"r": "k"}, how="left", suffix="_more", shards=3)
+
+    tester = newest_tester(steps)
+
+    def table():
+        return {
+            (row["left_key"], row["right_key"]): (row["v"], row["v_right"], row["v_more"]) for row in tester.latest()
+        }
+
+    tester.batch(rows(("a", 1, "x", 2), ("b", 1, "y", 3)), into="left")
+    tester.batch(rows(("x", 1, None, 70)), into="more")
+    assert table() == {("a", "\\N"): (2, None, 70), ("b", "\\N"): (3, None, None)}
+    tester.batch(rows(("c", 1, "x", 4), ("d", 1, "z", 1)), into="right")
+    assert table() == {("a", "c"): (2, 4, 70), ("b", "\\N"): (3, None, None)}
+    tester.restart()
+    tester.batch(rows(("c", 2, "y", -4)), into="right")
+    assert table() == {("a", "\\N"): (2, None, 70)}
+
+
+ROW = st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.sampled_from(["x", "y", None]), st.integers(-2, 5))
+SOME = st.lists(ROW, max_size=4)
+
+
+@given(st.lists(st.tuples(SOME, SOME, st.booleans()), min_size=1, max_size=4), st.sampled_from(["inner", "full"]))
+def test_groups_of_pairs(batches, how):
+    """Rows below zero delete their key."""
+
+    def steps(left, right):
+        left, right = (side.where("v >= 0", on_leave="delete") for side in (left, right))
+        pairs = left.join_latest(right, on="r", how=how, shards=2)
+        return pairs.group_by("r", shards=2).agg(n=us.count(), v=us.sum("v"), w=us.sum("v_right"))
+
+    tester = newest_tester(steps)
+    newest: list[dict[str, tuple[str, int, str | None, int]]] = [{}, {}]
+    for *batch, restart in batches:
+        for name, some, side in zip(("left", "right"), batch, newest, strict=True):
+            tester.batch(rows(*some), into=name)
+            for row in some:
+                if row[0] not in side or row[1] >= side[row[0]][1]:
+                    side[row[0]] = row
+        if restart:
+            tester.restart()
+        expected = {}
+        for group in ("x", "y"):
+            left, right = ([row[3] for row in side.values() if row[2] == group and row[3] >= 0] for side in newest)
+            if (left and right) or (how == "full" and (left or right)):
+                many = max(len(left), 1), max(len(right), 1)
+                expected[group] = (
+                    many[0] * many[1], sum(left) * many[1] if left else None, sum(right) * many[0] if right else None
+                )  # fmt: skip
+        assert {row["r"]: (row["n"], row["v"], row["w"]) for row in tester.latest()} == expected
+
+
+def test_rows_expire_by_the_watermark_of_their_own_stream():
+    tester = newest_tester(lambda left, right: left.join_latest(right, on="r", how="left", ttl=(10, 100), shards=2))
+    tester.batch(rows(("a", 5, "x", 1), ("b", 9, "x", 2)), into="left")
+    tester.batch(rows(("c", 0, "x", 3)), into="right", punctuation=99)
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"a": 3, "b": 3}
+    tester.batch([], into="left", punctuation=16)
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"b": 3}
+    tester.batch([], into="right", punctuation=101)
+    tester.restart()
+    assert {row["k"]: row["v_right"] for row in tester.latest()} == {"b": None}
+    tester.batch(rows(("a", 17, "x", 4)), into="left")
+    assert {row["k"]: row["v"] for row in tester.latest()} == {"a": 4, "b": 2}
+
+
+@pytest.mark.parametrize("by", ["k", "r"])
+def test_rows_that_expire_leave_their_group(by):
+    tester = newest_tester(lambda left: left.group_by(by, ttl=10, shards=2).agg(n=us.count(), v=us.max("v")))
+    tester.batch(rows(("a", 5, "a", 9), ("b", 9, "a", 2), ("c", 4, "c", 1)), punctuation=9)
+    tester.batch([], punctuation=16)
+    found = {row[by]: (row["n"], row["v"]) for row in tester.latest()}
+    assert found == ({"b": (1, 2)} if by == "k" else {"a": (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"how": "outer"}, OptionError, "inner, left, right, full"), ({"ttl": -1}, OptionError, "ttl=-1"),
+        ({"ttl": (1, 2, 3)}, OptionError, "a pair"), ({"ttl": "1 hour"}, OptionError, "holds numbers"),
+        ({"on": {"r": "line"}}, SchemaError, "line"), ({"on": {"r": "v"}}, SchemaError, "string and v"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        newest_tester(lambda left, right: left.join_latest(right, **{"on": "r", **arguments}))
+
+
+def test_keys_that_have_no_text_and_windows_of_rows_that_expire_are_refused():
+    def joined(left, right):
+        return left.join_latest(right, on="r", how="full")
+
+    with pytest.raises(SchemaError, match="as text"):
+        StreamTester(joined, "k BINARY, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_us")
+    for forgets in ("ttl", "tombstone_retention"):
+        with pytest.raises(OptionError, match=f"leave {forgets} out"):
+            newest_tester(lambda left, forgets=forgets: left.group_by("r", **{forgets: 5}).window("1 minute"))
+    with pytest.raises(OptionError, match="an UpdateStream"):
+        newest_tester(lambda left: left.join_latest(5, on="r"))
+
+
+ROUTES = pa.table({"route": ["x", "y"], "name": ["Xanadu", "Yonge"], "v": pa.array([7, 8], pa.int64())})
+
+
+def joining(**join):
+    def steps(stream):
+        return stream.join_table(**{"table": "routes", "on": {"r": "route"}, **join})
+
+    return StreamTester(steps, SCHEMA, key="k", event_time="t", time_format="epoch_us", tables={"routes": ROUTES})
+
+
+ROWS = [
+    {"k": "a", "t": 1, "r": "x", "v": 1}, {"k": "b", "t": 1, "r": "z", "v": 2}, {"k": "c", "t": 1, "r": None, "v": 3},
+    {"k": "d", "t": 1, "r": "y", "v": 4},
+]  # fmt: skip
+
+
+def test_each_batch_reads_the_table_as_it_is_then():
+    run = joining(columns=["name"])
+    assert [row["name"] for row in run.batch(ROWS[:1])] == ["Xanadu"]
+    run.change_table("routes", pl.DataFrame({"route": ["x", "z"], "name": ["Xi", "Zed"], "v": [1, 2]}))
+    assert [(row["k"], row["name"]) for row in run.batch(ROWS)] == [("a", "Xi"), ("b", "Zed")]
+    run.restart()
+    assert [row["name"] for row in run.batch(ROWS[:1])] == ["Xi"]
+    run.change_table("routes", ROUTES.slice(0, 0))
+    assert run.batch(ROWS) == []
+    assert [row["k"] for row in run.latest()] == ["a", "b"]
+
+
+def test_punctuation_and_tombstones_pass_and_windows_follow():
+    def steps(stream):
+        named = stream.join_table("routes", on={"r": "route"}, columns="name")
+        windows = named.where("name <> 'Yonge'").window("10 seconds", output="all", time_format="epoch_s")
+        return windows.agg(n=us.count())
+
+    run = StreamTester(
+        steps, SCHEMA, key="k", event_time="t", time_format="epoch_s", watermark=us.Watermark.embedded(),
+        tables={"routes": ROUTES},
+    )  # fmt: skip
+    assert run.batch(ROWS) == []
+    assert [(row["k"], row["n"]) for row in run.batch(punctuation=20)] == [("a", 1)]
+    gone = joining(how="left").batch([ROWS[1], {"k": "a", "t": 5, "_upstream": {"deleted": True}}])
+    assert [(row["k"], row["name"], row.get("_upstream")) for row in gone] == [
+        ("b", None, None), ("a", None, {"deleted": True}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("join", "error", "match"),
+    [
+        ({"on": "r"}, SchemaError, "the table has not"),
+        ({"on": {"q": "route"}}, SchemaError, "the stream has not"),
+        ({"on": {"v": "route"}}, SchemaError, "int64 and route"),
+        ({"columns": ["nam"]}, SchemaError, "has no nam"),
+        ({"suffix": "_x", "columns": ["name", "name"]}, SchemaError, "would be called name"),
+        ({"how": "outer"}, OptionError, "inner, left, semi, anti"),
+        ({"on": []}, OptionError, "on="),
+        ({"how": "semi", "columns": ["name"]}, OptionError, "columns="),
+        ({"table": "stops"}, OptionError, "routes"),
+    ],
+)
+def test_arguments_of_a_table_that_make_no_sense(join, error, match):
+    with pytest.raises(error, match=match):
+        joining(**join)
+
+
+def test_a_table_of_a_test_keeps_its_columns():
+    run = joining()
+    with pytest.raises(SchemaError, match="no column name any more"):
+        run.change_table("routes", ROUTES.drop_columns(["name"]))
+    with pytest.raises(SchemaError, match="given as dict"):
+        run.change_table("routes", {})
