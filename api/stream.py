@@ -93,8 +93,8 @@ class UpdateStream(StreamWindows, StreamJoins):
         time_format: str | None = None,
         time_zone: str = "UTC",
         on_malformed: OnMalformed = "quarantine",
-        quarantine_location: str | os.PathLike[str] | None = None,
-        late_location: str | os.PathLike[str] | None = None,
+        dead_letters: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         shards: int = 16,
         name: str = "rows",
     ) -> Self:
@@ -128,9 +128,10 @@ class UpdateStream(StreamWindows, StreamJoins):
             The format and zone of the time, like the source's options; text and local times become timestamps.
         on_malformed
             For a row without a key, a readable time or a partition: ``quarantine`` it, or ``fail`` the query.
-        quarantine_location, late_location
-            Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
-            and of copies of late rows [default: none], which are counted and still take part.
+        dead_letters
+            The location of the Delta table of rows set aside [default: ``dead_letters`` below the checkpoint].
+        set_aside
+            With ``late``, the table also gets copies of late rows, which are counted and still take part.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
         name
@@ -173,8 +174,8 @@ class UpdateStream(StreamWindows, StreamJoins):
             time_format=time_format,
             time_zone=time_zone,
             on_malformed=on_malformed,
-            quarantine_location=quarantine_location,
-            late_location=late_location,
+            dead_letters=dead_letters,
+            set_aside=set_aside,
             shards=shards,
             name=name,
         )

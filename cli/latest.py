@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
-from ..datasource.task import count_quarantined
+from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .live import LiveLine, TimeEstimate, waits_for
@@ -48,7 +48,7 @@ class LatestJob:
     time: str | None
     table: str
     checkpoint: str
-    quarantine: str
+    dead_letters: str
     buckets: int | None
     once: bool  # end once the rows that are there now are read
     trigger: str | None  # the least time between batches
@@ -163,7 +163,7 @@ def _source_options(job: LatestJob) -> dict[str, str]:
 
     options = {
         "checkpointLocation": job.checkpoint,
-        "quarantineLocation": job.quarantine,
+        "deadLetters": job.dead_letters,
         "maxRowsPerTrigger": str(_BATCH_ROWS),
         **latest_options(job.key, job.time, job.sequence or None),
         **({} if job.source is None else {"path": job.source}),
@@ -252,9 +252,11 @@ def _show(bar: Progress, task: Any, text: str, remaining: TimeEstimate | None, n
 
 
 def _say_what_was_set_aside(job: LatestJob, console: Console) -> None:
-    rows = count_quarantined(TableFolder(job.quarantine, job.storage))
+    rows = count_dead_letters(TableFolder(job.dead_letters, job.storage))
     if rows:
-        console.print(f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.quarantine}, with reasons.")
+        console.print(
+            f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.dead_letters}, with reasons."
+        )
 
 
 class _Stop:

@@ -178,7 +178,7 @@ def latest(
     """Follow a feed and keep the newest row per key in a Delta table.
 
     Each batch is committed exactly once. Stop at any moment, with Ctrl-C or kill -9; the same command then resumes.
-    Rows that cannot be read go to TABLE_quarantine, with their place and the reason.
+    Rows that cannot be read go to the Delta table TABLE_dead_letters, with their place and the reason.
 
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
 
@@ -208,7 +208,7 @@ def latest(
         delete_when=delete_when,
         table=to,
         checkpoint=checkpoint_location(checkpoint or base + "_checkpoint"),
-        quarantine=absolute_location((checkpoint or "upstream" if is_remote(base) else base) + "_quarantine"),
+        dead_letters=absolute_location((checkpoint or "upstream" if is_remote(base) else base) + "_dead_letters"),
         buckets=buckets,
         once=once,
         trigger=trigger,

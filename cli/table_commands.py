@@ -239,7 +239,7 @@ def erase(
         typer.Option(
             "--output",
             metavar="TABLE",
-            help="A table of late or conflicting rows that the table's log does not name. Repeatable.",
+            help="A dead-letter table that the table's log does not name. Repeatable.",
         ),
     ] = None,
     index_location: Annotated[
@@ -253,7 +253,7 @@ def erase(
     ] = False,
     option: StorageOptions = None,
 ) -> None:
-    """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's
+    """Erase a key for good: its rows, dead rows, recorded deletions, dead letters, and this machine's
     index cache.
 
     Prints what remains, and until when: earlier versions hold the key until their retention ends. A query can write to
@@ -395,7 +395,7 @@ def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:
     ]
     lines += [f"{verb}: {count:,} rows of {place}" for place, count in done.outputs.items()]
     if not done.outputs:
-        lines.append("no table of late or conflicting rows is named in the log; give others by --output")
+        lines.append("no dead-letter table is named in the log; give others by --output")
     if not dry:
         lines.append(f"removed: {done.indexes:,} files of this machine's index cache")
         lines.append(f"{done.location} is at version {done.version}")

@@ -289,14 +289,13 @@ class SourceOptions:
         one_of("quarantine", "fail"),
         "quarantine",
         "Choose what to do with a row that is unreadable, or has no key or no readable time. `fail`: stop the "
-        "query with an error that names the row. `quarantine`: write the row to `quarantineLocation`, and "
-        "continue.",
+        "query with an error that names the row. `quarantine`: write the row to `deadLetters`, and continue.",
     )
-    quarantine_location: str | None = option(
-        "quarantineLocation",
+    dead_letters: str | None = option(
+        "deadLetters",
         parsed("a folder, or its address", _place),
         None,
-        "Set the folder for malformed rows, as JSON lines. If it is not set: `quarantine` below "
+        "Set the location of the Delta table of malformed rows. If it is not set: `dead_letters` below "
         "`checkpointLocation`; without that, a hidden folder beside the data.",
     )
     checkpoint_location: str | None = option(

@@ -201,8 +201,8 @@ class SelectingConnector(Connector):
     def limit(self, common: Limit) -> Limit:
         return self._inner.limit(common)
 
-    def quarantine_folder(self) -> str:
-        return self._inner.quarantine_folder()
+    def dead_letters_folder(self) -> str:
+        return self._inner.dead_letters_folder()
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         return self._inner.backlog(position, now_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.units import now_us
+from ..core.feedback.checkpoint_layout import dead_letters_folder
 from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
 from ..storage.folder import TableFolder
@@ -86,11 +88,11 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     options = with_key(options, shape)
     connector = make_connector(options, own, feed_schema(schema))
     connector.fix_schema(shape.rows)
-    folder = options.quarantine_location
+    folder = options.dead_letters
     if folder is None and options.checkpoint_location is not None:
-        folder = options.checkpoint_location + "/quarantine"
+        folder = dead_letters_folder(options.checkpoint_location)
     # Tasks may run in another folder.
-    place = absolute_location(folder or connector.quarantine_folder())
+    place = absolute_location(folder or connector.dead_letters_folder())
     return Reading(options, shape, connector, TableFolder(place, options.storage))
 
 
@@ -173,18 +175,19 @@ class UpstreamBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         reading = self._reading
-        # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
-        planner = BatchPlanner(
-            reading.connector,
-            reading.options,
-            reading.shape,
-            clock=now_us,
-            new_id=lambda: "batch-" + hashlib.sha256(repr(reading.options).encode()).hexdigest()[:12],
-        )
+        planner = BatchPlanner(reading.connector, reading.options, reading.shape, clock=now_us)
         planner.freeze()
         end = planner.plan(BatchPlanner.initial(), Limit())
-        tasks: list[InputPartition] = [_TaskPartition(task) for task in planner.tasks(BatchPlanner.initial(), end)]
+        tasks: list[InputPartition] = [
+            _TaskPartition(dataclasses.replace(task, batch=self._name(task)))
+            for task in planner.tasks(BatchPlanner.initial(), end)
+        ]
         return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
+
+    def _name(self, task: Task) -> str:
+        """Return a name by what the task reads, so that reading the same twice sets malformed rows aside once."""
+        content = self._reading.options, [(part.feed, dict(part.place)) for _, part in task.ranges]
+        return f"{hashlib.sha256(repr(content).encode()).hexdigest()[:24]}-1"
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._reading.read(cast("_TaskPartition", partition).task)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from ..conf.errors import MalformedRowError, UpstreamError
+from ..conf.errors import MalformedRowError
 from ..core.feedback.checkpoint_layout import times_folder
+from ..core.feedback.reports import BATCH_PROPERTY, task_property
 from ..core.rows.event_times import time_scalar
 from ..core.rows.system_column import SYSTEM, system_array
 from ..core.watermark.bounds import embedded_punctuation, times_of_bounds
-from ..storage.atomic_write import write_whole
+from ..delta_format.append_table import DEAD_LETTERS, DeadLetterWriter
 from ..storage.folder import TableFolder, folder_at
 from .connectors.contract import Connector, MalformedRows
 from .observed_times import TaskLook
@@ -24,7 +24,6 @@ from .schema import FeedShape
 
 # A line of a broken binary file can be long; what is kept of it is enough to recognise it.
 _MOST_TEXT = 65_536
-_BLOCK = 1 << 20
 # What is held of malformed rows until it is written, so that memory does not grow with them.
 _MOST_BYTES = 8 << 20
 
@@ -33,68 +32,54 @@ class FirstFailure:
     """Raises MalformedRowError on the first malformed row (`onMalformed=fail`)."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        where = place + (f", line {line}" if line is not None else "")
         raise MalformedRowError(
-            f"malformed row at {where}: {reason}; it reads {text[:200]!r}",
+            f"malformed row at {place_of(place, line)}: {reason}; it reads {text[:200]!r}",
             hint="mend the row and restart, or set onMalformed=quarantine to put such rows aside",
         )
 
 
-class Quarantine:
-    """A writer of one task's malformed rows, in files of some megabytes.
+class DeadRows:
+    """A writer of one task's malformed rows to the table of dead letters."""
 
-    All machines of a cluster share the folder. A replay uses the same names for the same rows and replaces the files,
-    so each row is there once. `name` is the first file's; the next are numbered.
-    """
-
-    def __init__(self, folder: str | TableFolder, name: str) -> None:
-        self._folder = folder_at(folder)
-        self._name = name
-        self._lines: list[bytes] = []
+    def __init__(self, folder: TableFolder, task: Task) -> None:
+        self._folder = folder
+        self._task = task
+        self._batch = task_property(BATCH_PROPERTY)
+        self._writer: DeadLetterWriter | None = None
+        self._held: list[tuple[str, str, str]] = []
         self._size = 0
-        self._files = 0
-        self._rows = 0
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        row = {"place": place, "line": line, "reason": reason, "text": text[:_MOST_TEXT]}
-        # A name or a text of any bytes can be written.
-        self._lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
-        self._size += len(self._lines[-1])
-        self._rows += 1
+        row = (place_of(place, line), reason, text[:_MOST_TEXT])
+        self._held.append(row)
+        self._size += sum(map(len, row))
         if self._size >= _MOST_BYTES:
-            self._put()
+            self._write()
 
-    def write(self) -> int:
-        """Write the rest atomically, and return the number of rows. Without rows there is no file."""
-        if self._lines:
-            self._put()
-        return self._rows
+    def commit(self) -> int:
+        """Append the rows to the table, and return their number. Without rows no table is made."""
+        self._write()
+        return 0 if self._writer is None else self._writer.commit()
 
-    def _put(self) -> None:
-        name = self._name if not self._files else f"{self._name.removesuffix('.jsonl')}-{self._files:04d}.jsonl"
-        lines = self._lines
-        try:
-            with self._folder.guarded():
-                write_whole(self._folder, name, lambda stream: stream.write(b"".join(lines)))
-        except OSError as error:
-            raise UpstreamError(
-                f"{len(lines)} malformed rows cannot be written to {self._folder.location}: {error}",
-                hint="set quarantineLocation to a folder that every worker can write to, or onMalformed=fail",
-            ) from error
-        self._lines, self._size, self._files = [], 0, self._files + 1
-
-
-def count_quarantined(folder: TableFolder) -> int:
-    """Return the number of rows in a quarantine folder."""
-    names = [name for name in folder.names("") if name.endswith(".jsonl")]
-    return sum(folder.each(lambda name: _lines(folder, name), names))
+    def _write(self) -> None:
+        if not self._held:
+            return
+        if self._writer is None:
+            stream, _, number = self._task.batch.rpartition("-")
+            self._writer = DeadLetterWriter(self._folder, f"{stream}-{self._task.number}", int(number))
+        # A name or a text of any bytes can be written.
+        columns = [
+            [each.encode("utf-8", "backslashreplace") for each in column] for column in zip(*self._held, strict=True)
+        ]
+        texts = [pa.array(column, pa.binary()).cast(pa.string()) for column in columns]
+        batch = pa.repeat(pa.scalar(None if self._batch is None else int(self._batch), pa.int64()), len(self._held))
+        self._writer.write(pa.table([batch, *texts], schema=DEAD_LETTERS))
+        self._held, self._size = [], 0
 
 
-def _lines(folder: TableFolder, name: str) -> int:
-    lines = low = 0
-    while block := folder.read_range(name, low, _BLOCK):
-        lines, low = lines + block.count(b"\n"), low + len(block)
-    return lines
+def place_of(place: str, line: int | None) -> str:
+    """Return the place of a malformed row for people."""
+    return place if line is None else f"{place}, line {line}"
 
 
 # Rows per Arrow batch handed to the JVM: large enough to cost nothing, small enough to bound its buffers.
@@ -102,22 +87,22 @@ _ROWS_PER_BATCH = 100_000
 
 
 class Reading:
-    """A reader of a batch's tasks. `quarantine` is the folder for malformed rows."""
+    """A reader of a batch's tasks. `dead_letters` is the table for malformed rows."""
 
     def __init__(
-        self, options: SourceOptions, shape: FeedShape, connector: Connector, quarantine: str | TableFolder
+        self, options: SourceOptions, shape: FeedShape, connector: Connector, dead_letters: str | TableFolder
     ) -> None:
         self.options = options
         self.shape = shape
         self.connector = connector
-        self.quarantine = quarantine
+        self.dead_letters = dead_letters
         # Bound here, on the driver: tasks parse nothing.
         self._condition = RowCondition(options.where, shape.user, options.time_zone) if options.where else None
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         malformed: MalformedRows = FirstFailure()
         if self.options.on_malformed == "quarantine":
-            malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
+            malformed = DeadRows(folder_at(self.dead_letters), task)
         marks: list[ShapedRows] = []
         look = TaskLook(self.options, task.states)
         rows = self._rows(task, malformed, marks, look)
@@ -125,8 +110,8 @@ class Reading:
             rows = coalesced(rows, self.options.key, self.options.sequence)
         for each in rows:
             yield from self._batches(each)
-        if isinstance(malformed, Quarantine):
-            malformed.write()
+        if isinstance(malformed, DeadRows):
+            malformed.commit()
         if self.options.checkpoint is not None:
             look.report(times_folder(self.options.checkpoint), f"{task.batch}-{task.number:04d}.json")
         if self.options.punctuation:

@@ -32,7 +32,7 @@ def main() -> int:
     console = Console(highlight=False)
     console.soft_wrap = not console.is_terminal
     table = asked.to / "latest"
-    for old in (table, asked.to / "latest_checkpoint", asked.to / "latest_quarantine"):
+    for old in (table, asked.to / "latest_checkpoint", asked.to / "latest_dead_letters"):
         shutil.rmtree(old, ignore_errors=True)
     asked.to.mkdir(parents=True, exist_ok=True)
 
@@ -46,7 +46,7 @@ def main() -> int:
         time="timestamp",
         table=str(table),
         checkpoint=str((asked.to / "latest_checkpoint").absolute()),
-        quarantine=str((asked.to / "latest_quarantine").absolute()),
+        dead_letters=str((asked.to / "latest_dead_letters").absolute()),
         buckets=4,
         once=False,
         trigger=None,

@@ -99,7 +99,7 @@ def job(folder: Path, options: dict[str, str]) -> LatestJob:
         time="at",
         table=str(folder / "latest"),
         checkpoint=str(folder / "latest_checkpoint"),
-        quarantine=str(folder / "latest_quarantine"),
+        dead_letters=str(folder / "latest_dead_letters"),
         buckets=4,
         once=False,
         trigger=None,

@@ -13,7 +13,7 @@ from ..conf.column_names import quoted
 from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location, real_location
 from ..conf.session import check_state_store
 from ..conf.units import parse_duration_us
-from ..core.feedback.checkpoint_layout import has_begun, quarantine_folder, read_plan_record, write_plan_record
+from ..core.feedback.checkpoint_layout import dead_letters_folder, has_begun, read_plan_record, write_plan_record
 from ..core.feedback.reports import WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
 from ..core.rows.buckets import integers_with_hash
@@ -55,7 +55,7 @@ from .joins.release.choice import ReleaseTicks
 from .queue.queue import ShardPlan, is_duration
 from .queue.tick_planner import QueueTicks
 from .reorder.shard import ReorderPlan
-from .runtime.dead_letters import DeadLetterRows, late_rows_of
+from .runtime.dead_letters import DeadLetters, LateRows, late_rows_of
 from .runtime.feeds import without_single_keys
 from .runtime.pack import INTERVAL, WEIGHT, unpack
 from .runtime.shard import OperatorProcessor
@@ -93,9 +93,9 @@ def places_aside(plan: Node) -> tuple[Place, ...]:
         if isinstance(node, StatefulNode):
             given["late_location"] = node.late_location
         if isinstance(node, Intake):
-            given["quarantine_location"] = node.quarantine_location
+            given["dead_letters"] = node.dead_letters
         if isinstance(node, InputRows):
-            given["quarantineLocation"] = (source_options(node.frame) or {}).get("quarantinelocation")
+            given["deadLetters"] = (source_options(node.frame) or {}).get("deadletters")
         found |= {real_location(place): (name, place) for name, place in given.items() if place is not None}
     return tuple(found.values())
 
@@ -296,15 +296,17 @@ def _checkpoint(binding: _PlanFolders) -> str | None:
 
 def _in_shards(node: StatefulNode, before: Sequence[PhysicalStep], binding: _PlanFolders) -> PhysicalStep:
     """Return the output of an operator in shards, in the stage of the operator before it if they share one."""
-    folder, late, malformed = binding.folders[node], late_rows_of(node), None
+    folder, malformed = binding.folders[node], None
+    late: LateRows | DeadLetters | None = late_rows_of(node)
     inputs = list(before)
     extra: dict[str, Column] = {}
     fused = node in binding.fused
     match node:
         case Intake():
             assert binding.checkpoint is not None
-            quarantine = node.quarantine_location or quarantine_folder(os.fspath(binding.checkpoint))
-            malformed = DeadLetterRows(absolute_location(quarantine), f"malformed-{node.name}")
+            place = absolute_location(node.dead_letters or dead_letters_folder(os.fspath(binding.checkpoint)))
+            malformed = DeadLetters(place, node.name, "malformed")
+            late = DeadLetters(place, node.name, "late") if node.late_aside else None
             inputs = [_with_columns(PhysicalStep(node.frame, node.schema), node.columns)]
         case Queue():
             extra = _extra_columns(node)

@@ -311,7 +311,8 @@ class Intake(StatefulNode):
     columns: Mapping[str, Column]  # computed of each row before it is packed: its feed, its order, its arrival
     name: str  # the input's, which names its reports
     promises: bool  # whether a low-watermark bounds the times of its rows
-    quarantine_location: str | None = None  # None for a folder below the checkpoint
+    dead_letters: str | None = None  # the table's location; None for one below the checkpoint
+    late_aside: bool = False  # whether it also gets copies of late rows
 
     @property
     def word(self) -> str:
@@ -320,10 +321,6 @@ class Intake(StatefulNode):
     @property
     def text(self) -> str:
         return f"read a DataFrame as {self.name!r}"
-
-    @property
-    def late_name(self) -> str:
-        return f"late-{self.name}"
 
     @property
     def keeps(self) -> str:

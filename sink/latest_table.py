@@ -326,7 +326,7 @@ class LatestTable:
     def erase(
         self, *key: Any, outputs: Sequence[str] = (), index_location: str | None = None, dry_run: bool = False
     ) -> Erasure:
-        """Erase a key from the table, from its tables of late and conflicting rows, and from this machine's index
+        """Erase a key from the table, from its dead-letter table, and from this machine's index
         cache.
 
         A query may be writing meanwhile. Its batch continues unless it touches the key's bucket at that very moment:
@@ -338,7 +338,7 @@ class LatestTable:
         *key
             The values of its key's columns, in their order.
         outputs
-            Tables of late or conflicting rows, beside those that the table's log names.
+            Dead-letter tables, beside those that the table's log names.
         index_location
             The query's option ``indexLocation``, if it has one.
         dry_run

@@ -26,7 +26,7 @@ from .merge.outputs import Outputs, write_outputs
 from .merge.task import TableWriter, TaskResult
 from .spec import steps
 from .spec.layout import Layout
-from .spec.options import SinkTarget, parse_sink_options
+from .spec.options import LATE, SinkTarget, parse_sink_options
 from .spec.steps import CommitStep
 from .table.contents import check_free
 from .table.files import DataFiles
@@ -83,7 +83,7 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         marks = _marks(target, layout, table, snapshot)
         engine = Engine(target, layout, files, entries=entries, marks=marks)
         merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
-        last = _last_summary(target, table) if target.late else None
+        last = _last_summary(target, table) if LATE in target.set_aside else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
         known = (lambda _: None) if table is None else functools.partial(transaction_version, target, table)
         base = RowNumberOffset.of(target, writer_id(target), known).base

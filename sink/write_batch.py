@@ -24,7 +24,7 @@ from .spark_writer import LatestStreamWriter, check_sink, writer_for
 from .spec.history import keeps_all
 from .spec.key_names import with_deletions
 from .spec.layout import buckets_for
-from .spec.options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
+from .spec.options import LATE, SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .table.table import recorded_options
 
 if TYPE_CHECKING:
@@ -186,6 +186,8 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
             expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
             hint="leave checkpointLocation out: it belongs to a stream",
         )
+    if target.set_aside and not target.dead_letters:
+        raise OptionError("setAside without deadLetters", expected="the location of the table for these rows")
     if name is None:
         _check_unnamed(others)
         return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
@@ -199,12 +201,12 @@ def _check_unnamed(given: Mapping[str, str]) -> None:
 
     A write without a name has no low-watermark below which rows are late.
     """
-    if any(name.lower() == "lateoutput" for name in given):
+    if any(name.lower() == "setaside" and LATE in value.lower() for name, value in given.items()):
         raise OptionError(
-            "lateOutput is set on a write without a name",
+            "setAside=late is set on a write without a name",
             expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId "
             "and txnVersion",
-            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave lateOutput out",
+            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave setAside=late out",
         )
 
 

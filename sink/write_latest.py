@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
-from ..conf.locations import Place, absolute_location, check_apart
+from ..conf.locations import Place, absolute_location, check_apart, real_location
 from ..conf.options import path_argument, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
@@ -208,6 +208,9 @@ def write_latest(
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
         given |= {"sequence": sequence}
         return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
+    if bound is not None:
+        letters, others = _dead_letters(bound.aside, options)
+        known, options = [*bound.inputs, *others], options | letters
     given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
     given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
     buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expectedKeys, placed)
@@ -247,6 +250,15 @@ def _bound(updates: KeyedStream, checkpoint: str | None, key: Key | None, newest
     names = updates.key if key is None else key
     bound = updates.bound(checkpoint, newest=newest and names == updates.key)
     return bound if set(bound.key) <= set(names) else bound.without_single_keys()
+
+
+def _dead_letters(aside: Sequence[Place], options: Mapping[str, Any]) -> tuple[dict[str, str], list[Place]]:
+    """Return the option for the sink's dead letters, which go to the table of the inputs', and the other places."""
+    given = [str(value) for name, value in options.items() if name.lower() == "deadletters"]
+    named = given or [place for name, place in aside if name in ("deadLetters", "dead_letters")]
+    shared = set(map(real_location, named[:1]))
+    others = [each for each in aside if real_location(each[1]) not in shared]
+    return ({} if given or not named else {"deadLetters": named[0]}), others
 
 
 def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool:

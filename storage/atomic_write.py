@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .durable import sync_file, sync_paths
-from .folder import TableFolder, folder_at
+from .folder import TableFolder, folder_at, sync_file, sync_paths
 
 _STAGED = ".staged"
 # A file unchanged for so long is from a killed writer. A twin of this writer may be active: Spark may run a task twice.

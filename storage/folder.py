@@ -9,12 +9,12 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
-from .durable import sync_file, sync_paths
 from .object_store import put_if_absent, puts_refused
 
 T = TypeVar("T")
@@ -23,6 +23,8 @@ U = TypeVar("U")
 _MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
+# A disk combines concurrent syncs.
+_SYNCS_AT_ONCE = 16
 _PUTS = 3
 # The storage options whose values are no secrets, except addresses with a password. All others are masked.
 _PLAIN = re.compile(
@@ -221,8 +223,6 @@ class TableFolder:
         chosen = list(things)
         if self.is_local or len(chosen) < 2:
             return [work(each) for each in chosen]
-        from concurrent.futures import ThreadPoolExecutor
-
         self.place("")  # connected once, not by each thread
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(work, chosen))
@@ -285,6 +285,35 @@ class TableFolder:
                 return True
             each = each.__cause__ or each.__context__
         return False
+
+
+def sync_file(path: str) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_paths(root: str, paths: Iterable[str]) -> None:
+    """Wait until files below `root` are on the disk, with the entries of all folders that lead to them, `root`
+    included.
+
+    An OSError means that a file is gone or the disk failed; the state of the files is then unknown.
+    """
+    files = sorted(set(paths))
+    if not files:
+        return
+    folders = {""}
+    for path in files:
+        while path := os.path.dirname(path):
+            folders.add(path)
+    places = [os.path.join(root, path) for path in files]
+    above = [os.path.join(root, path) if path else root for path in folders] + [os.path.dirname(os.path.abspath(root))]
+    with ThreadPoolExecutor(min(_SYNCS_AT_ONCE, max(len(places), len(above)))) as pool:
+        list(pool.map(sync_file, places))
+        list(pool.map(sync_file, above))
 
 
 def folder_at(place: str | TableFolder) -> TableFolder:

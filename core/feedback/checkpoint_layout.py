@@ -70,9 +70,9 @@ def operator_folder(checkpoint: str, kind: Kind, number: int) -> str:
     return _OF_KIND[kind](checkpoint, number)
 
 
-def quarantine_folder(checkpoint: str | os.PathLike[str]) -> str:
-    """Return the default folder for quarantined rows of an input that Spark reads."""
-    return f"{os.fspath(checkpoint)}/quarantine"
+def dead_letters_folder(checkpoint: str | os.PathLike[str]) -> str:
+    """Return the default location of the query's table of dead letters."""
+    return f"{os.fspath(checkpoint)}/dead_letters"
 
 
 def times_folder(checkpoint: TableFolder) -> TableFolder:

@@ -40,6 +40,18 @@ class ShardReport:
 
 _NO_WINDOW = -(1 << 63)
 
+BATCH_PROPERTY, QUERY_PROPERTY = "streaming.sql.batchId", "sql.streaming.queryId"
+"""Spark's names of a streaming query's batch and id in its tasks."""
+
+
+def task_property(name: str) -> str | None:
+    """Return a property of this Spark task; None where Spark does not set it."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(name)
+
+
 ReportT = TypeVar("ReportT", bound=ShardReport)
 
 

@@ -55,8 +55,8 @@ def plan_intake(
     time_format: str | None,
     time_zone: str,
     on_malformed: OnMalformed,
-    quarantine_location: str | os.PathLike[str] | None,
-    late_location: str | os.PathLike[str] | None,
+    dead_letters: str | os.PathLike[str] | None,
+    set_aside: Literal["late"] | None,
     shards: int,
     name: str,
 ) -> Intake:
@@ -66,7 +66,7 @@ def plan_intake(
 
     frame_argument("df", df)
     refuse_preimages(df, "an update stream")
-    _check_words(on_malformed, shards, name)
+    _check_words(on_malformed, set_aside, shards, name)
     for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
         column_argument(option, given)
     text_argument("time_format", time_format)
@@ -99,10 +99,8 @@ def plan_intake(
         key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, frame=df, columns=columns, name=name,
         promises=plan.promises, paced=plan.on_demand is not None,
-        late_location=None if late_location is None else path_argument("late_location", late_location),
-        quarantine_location=(
-            None if quarantine_location is None else path_argument("quarantine_location", quarantine_location)
-        ),
+        dead_letters=None if dead_letters is None else path_argument("dead_letters", dead_letters),
+        late_aside=set_aside is not None,
     )  # fmt: skip
 
 
@@ -134,12 +132,14 @@ def _column(df: DataFrame, given: str | Column) -> Column:
     return F.col(quoted(given)) if given in df.columns else F.expr(given)
 
 
-def _check_words(on_malformed: str, shards: int, name: str) -> None:
+def _check_words(on_malformed: str, set_aside: str | None, shards: int, name: str) -> None:
     if on_malformed not in get_args(OnMalformed):
         raise OptionError(
             f"on_malformed={on_malformed!r}",
             expected="'quarantine', which puts rows aside that have no key or no readable time, or 'fail'",
         )
+    if set_aside not in (None, "late"):
+        raise OptionError(f"set_aside={set_aside!r}", expected="'late', which sets copies of late rows aside, or None")
     count_argument("shards", shards)
     if text_argument("name", name) is None or "/" in name or name != name.strip():
         raise OptionError(

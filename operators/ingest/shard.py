@@ -19,6 +19,7 @@ from ...core.rows.frames import by_bucket, from_frame, some_at_once, to_frame
 from ...core.rows.system_column import SYSTEM, TIMESTAMP, system_array
 from ...core.watermark.bounds import embedded_punctuation, is_finite, times_of_bounds
 from ...core.watermark.policies import FeedProgress
+from ..runtime.dead_letters import REASON
 from ..runtime.feeds import punctuation_rows
 from ..runtime.pack import packed
 from ..runtime.shard import Shard, ShardInput
@@ -70,9 +71,6 @@ def place_of(frame: pa.Table) -> tuple[int, ...]:
     found: Any = json.loads(frame.schema.metadata[_PLACE])
     return tuple(np.array(found, dtype=np.int64).tolist())
 
-
-REASON = "__upstream_reason"
-"""The column with the reason for which a row was quarantined."""
 
 _TIME = "__upstream_time"
 _ROWS_PER_BATCH = 1 << 36

@@ -1,9 +1,9 @@
-"""Parquet files of rows that are too late or unusable, and their reading as a feed of another query."""
+"""An operator's rows that are unusable or too late, and the reading of late ones as a feed of another query."""
 
 from __future__ import annotations
 
 import glob
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,15 +11,45 @@ import pyarrow.parquet as pq
 from ...conf.column_names import quoted
 from ...conf.errors import OptionError
 from ...conf.locations import absolute_location
-from ...core.rows.system_column import SYSTEM
+from ...core.feedback.reports import QUERY_PROPERTY, task_property
+from ...core.rows.system_column import SYSTEM, system_field
+from ...delta_format.append_table import DeadLetterWriter, letters_of
 from ...storage.atomic_write import write_whole
+from ...storage.folder import folder_at
 
 if TYPE_CHECKING:
     from ...plan.nodes import Node, StatefulNode
 
 
-class DeadLetterRows(NamedTuple):
-    """The destination of an operator's late or unusable rows."""
+REASON = "__upstream_reason"
+"""The column with the reason for which a row is malformed."""
+
+
+class DeadLetters(NamedTuple):
+    """The table of dead letters, for the malformed or the late rows of an input."""
+
+    location: str
+    origin: str  # the input's name
+    kind: str  # "malformed" or "late"
+
+    def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
+        """Append one shard's rows of one batch, with their reasons, unless an earlier attempt has."""
+        reason: Any = self.kind
+        if REASON in rows.column_names:
+            reason, rows = rows.column(REASON), rows.drop_columns(REASON)
+        if SYSTEM in rows.column_names:
+            marks = [(f"{SYSTEM}_{name}", system_field(rows, name)) for name in ("source", "deleted")]
+            rows = rows.drop_columns(SYSTEM)
+            for name, column in marks:
+                rows = rows.append_column(name, column)
+        writer = f"{task_property(QUERY_PROPERTY)}-{self.origin}-{self.kind}-{shard}"
+        table = DeadLetterWriter(folder_at(self.location), writer, batch_id)
+        table.write(letters_of(rows, batch=batch_id, origin=self.origin, reason=reason))
+        table.commit()
+
+
+class LateRows(NamedTuple):
+    """The destination of an operator's late rows."""
 
     location: str  # a folder, or its URL
     name: str  # the prefix of file names, such as "late"
@@ -34,9 +64,9 @@ class DeadLetterRows(NamedTuple):
         write_whole(self.location, file, lambda stream: pq.write_table(whole, stream))
 
 
-def late_rows_of(node: StatefulNode) -> DeadLetterRows | None:
+def late_rows_of(node: StatefulNode) -> LateRows | None:
     """Return the destination of an operator's late rows; None if it only counts them."""
-    return None if node.late_location is None else DeadLetterRows(absolute_location(node.late_location), node.late_name)
+    return None if node.late_location is None else LateRows(absolute_location(node.late_location), node.late_name)
 
 
 class LateFeed(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...plan.nodes import Specification
     from ..state.runs import RunFiles
     from ..state.store import Store
-    from .dead_letters import DeadLetterRows
+    from .dead_letters import DeadLetters, LateRows
 
 
 PlanT = TypeVar("PlanT", bound="Specification")
@@ -131,8 +131,8 @@ class OperatorProcessor(ShardProcessor):
         shard: type[Shard[Any, Any]],
         plan: Specification,
         folder: str,
-        late: DeadLetterRows | None = None,
-        malformed: DeadLetterRows | None = None,
+        late: LateRows | DeadLetters | None = None,
+        malformed: DeadLetters | None = None,
     ) -> None:
         self._shard = shard
         self._plan = plan

@@ -7,9 +7,10 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ...core.feedback.reports import BATCH_PROPERTY, task_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,8 +117,7 @@ def run_shard(
 
 def batch_id() -> int:
     """Return Spark's batch ID of this task; -1 if Spark does not set it."""
-    context = TaskContext.get()
-    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    batch = task_property(BATCH_PROPERTY)
     return -1 if batch is None else int(batch)
 
 

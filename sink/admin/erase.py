@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...conf.column_names import columns_of, path_name, resolved, spark_name
+from ...conf.column_names import columns_of, parts_of, path_name, resolved, spark_name
 from ...conf.errors import OptionError, TableError
 from ...conf.locations import absolute_location
 from ...conf.units import now_us
@@ -18,6 +18,7 @@ from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Mask
 from ...core.rows.newest import key_codes
+from ...delta_format.append_table import dead_letter_table, payloads
 from ...delta_format.latest_table import DELIVERED_KEY, METADATA_KEY, recorded_under
 from ...delta_format.log import LiveFiles, commit_infos
 from ...storage.folder import TableFolder
@@ -170,13 +171,40 @@ class KeyRows:
         return FileWithKey(path, int((mine & ~dead).sum()), int((mine & dead).sum()), kept)
 
 
+class LettersWithKey(KeyRows):
+    """A search for the dead letters whose payload has one key."""
+
+    def __init__(self, names: Sequence[str], values: Sequence[pa.Array]) -> None:
+        super().__init__(["payload"], values)
+        (wanted,) = payloads(pa.table(list(values), [str(number) for number in range(len(values))])).to_pylist()
+        self._wanted = list(zip(map(parts_of, names), json.loads(wanted).values(), strict=True))
+
+    def among(self, rows: pa.Table) -> Mask:
+        """Return which rows have the key; payloads that are no JSON have none."""
+        found = [self._has_key(each) for each in rows.column("payload").to_pylist()]
+        return np.array(found, dtype=np.bool_)
+
+    def _has_key(self, payload: str) -> bool:
+        try:
+            row = json.loads(payload)
+        except ValueError:
+            return False
+        return all(_at(row, path) == value for path, value in self._wanted)
+
+
+def _at(row: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, dict) else None
+    return row
+
+
 _ATTEMPTS = 8
 
 
 def outputs_of(table: DeltaTable) -> list[str]:
-    """Return the locations of late and conflicting rows that the table's log names."""
-    named = [recorded_under(OUTPUTS_KEY, entry) or {} for entry in commit_infos(table)]
-    return list(dict.fromkeys(str(each["location"]) for kinds in named for each in kinds.values()))
+    """Return the locations of dead letters that the table's log names."""
+    named = [recorded_under(OUTPUTS_KEY, entry) for entry in commit_infos(table)]
+    return list(dict.fromkeys(str(each["location"]) for each in named if each))
 
 
 def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> None:
@@ -194,7 +222,7 @@ def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> Non
 
 
 def erase_from_output(
-    target: SinkTarget, place: str, rows: KeyRows, key: Sequence[str], *, needed: bool, dry_run: bool
+    target: SinkTarget, place: str, rows: LettersWithKey, *, needed: bool, dry_run: bool
 ) -> int | None:
     """Erase a key's rows from one table; return their number.
 
@@ -205,16 +233,11 @@ def erase_from_output(
         table = load_table(there)
         if table is None:
             if needed:
-                raise TableError(f"there is no table at {place}", expected="a table of late or of conflicting rows")
+                raise TableError(f"there is no table at {place}", expected="a table of dead letters")
             return None
+        dead_letter_table(there.folder).load()  # refuses another table
         log = replay_log(there, table)
         files = DataFiles(there, pa.schema(table.schema().to_arrow()))
-        missing = sorted(set(columns_of(key, files.schema.names)) - set(files.schema.names))
-        if missing or table.metadata().partition_columns:
-            raise TableError(
-                f"the table at {place} {'lacks ' + ', '.join(missing) if missing else 'is partitioned'}",
-                expected="a table of late or of conflicting rows, with the key's columns",
-            )
         taken = _take_out(there, table, log, files, rows, dry_run=dry_run)
         if taken is not None:
             if taken and not dry_run:
@@ -229,7 +252,7 @@ def erase_from_output(
 
 
 def _take_out(
-    target: SinkTarget, table: DeltaTable, log: LogReplay, files: DataFiles, rows: KeyRows, *, dry_run: bool
+    target: SinkTarget, table: DeltaTable, log: LogReplay, files: DataFiles, rows: LettersWithKey, *, dry_run: bool
 ) -> int | None:
     """Commit the files without the key; return None if another writer has taken the version."""
     vectors = log.vectors()
@@ -273,7 +296,7 @@ class Erasure:
     tombstones : int
         Deletions of the key that were remembered.
     outputs : mapping of str to int
-        Rows of the key in each table of late or conflicting rows.
+        Rows of the key in each table of dead letters.
     indexes : int
         Files removed from this machine's index cache.
     remains : tuple of Remnant
@@ -394,12 +417,11 @@ def _beside(
     places = list(dict.fromkeys([*named, *(absolute_location(each) for each in outputs)]))
     if not dry_run:
         append_pending(target, layout, table)
-    rows = KeyRows(layout.key, values)
+    rows = LettersWithKey(layout.key, values)
     taken = {
         place: count
         for place in places
-        if (count := erase_from_output(target, place, rows, layout.key, needed=place not in named, dry_run=dry_run))
-        is not None
+        if (count := erase_from_output(target, place, rows, needed=place not in named, dry_run=dry_run)) is not None
     }
     index = KeyIndex(target.location, layout.key, index_location, 0)
     indexes = 0
@@ -442,8 +464,8 @@ def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex)
             "cache",
         ),
         Remnant(
-            "feeds, the query's checkpoint (rows that wait in queues, state of windows), its quarantine, tables that "
-            "follow this one, copies",
+            "feeds, the query's checkpoint (rows that wait in queues, state of windows), dead letters that "
+            "are no JSON, tables that follow this one, copies",
             None,
             "this command does not touch them",
         ),

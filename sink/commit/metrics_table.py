@@ -14,12 +14,14 @@ import pyarrow as pa
 from ...conf.errors import TableError
 from ...core.feedback.reports import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
+from ...delta_format.append_table import AppendTable
 from ..figures.summary import CommitSummary, complete_up_to_us, summaries_after
-from ..merge.outputs import SideTable
+from ..maintenance.runner import commit_hooks, maintain
+from ..spec.maintenance_rules import is_ours, retention_properties
 from ..spec.options import SinkTarget
 from ..table.file_statistics import file_stats
 from ..table.files import DataFiles
-from ..table.table import load_table, transaction_version
+from ..table.table import load_table
 from .last_commit import writer_id
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("upstream.metrics")
 
 _APP_PREFIX = "upstream-metrics-"
-# Others may append at the same moment, where queries share a table.
-_TRIES = 20
 # Each commit adds a file of one row; so often they are made one.
 _COMPACT_EVERY = 100
 
@@ -96,25 +96,26 @@ def write_metrics(target: SinkTarget) -> int:
     """
     if target.metrics is None:
         return 0
-    check_metrics(target)
     place = _place(target)
     side = _side(place)
     table = load_table(target)
     if table is None:
         return 0
     query_id = writer_id(target)
-    for _ in range(_TRIES):
-        metrics = side.ready()
-        recorded = transaction_version(place, metrics, _APP_PREFIX + query_id)
-        missing = summaries_after(table, query_id, -1 if recorded is None else recorded)
-        if not missing:
-            return 0
-        transaction = (_APP_PREFIX + query_id, missing[-1].batch_id)
-        if _append(place, side, metrics, metrics_rows(missing, target.location), transaction):
-            if (metrics.version() + 1) % _COMPACT_EVERY == 0:
-                _compact(place)
-            return len(missing)
-    raise _unusable(place, "others keep appending to it")
+    application = _APP_PREFIX + query_id
+    recorded = side.ready().transaction_version(application)
+    missing = summaries_after(table, query_id, -1 if recorded is None else recorded)
+    if not missing or not _append(
+        place, side, metrics_rows(missing, target.location), application, missing[-1].batch_id
+    ):
+        return 0
+    metrics = load_table(place)
+    if metrics is not None:
+        if metrics.version() % _COMPACT_EVERY == 0:
+            _compact(metrics)
+        # Its log grows by an entry a commit, as the main table's does.
+        maintain(place, metrics, compact=lambda _: 0)
+    return len(missing)
 
 
 def offer_metrics(target: SinkTarget) -> None:
@@ -133,23 +134,8 @@ def offer_metrics(target: SinkTarget) -> None:
 
 def check_metrics(target: SinkTarget) -> None:
     """Refuse a metrics location that holds a table of other columns."""
-    table = None if target.metrics is None else _side(_place(target)).load()
-    if table is None:
-        return
-    held = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
-    wrong = [field.name for field in METRICS_SCHEMA if field.name in held and held[field.name] != field.type]
-    absent = [name for name in ("query_id", "batch_id", "committed_at") if name not in held]
-    if wrong or absent:
-        raise TableError(
-            f"the table at {target.metrics} is no table of metrics: "
-            + "; ".join(
-                f"{what} {', '.join(names)}"
-                for what, names in (("it lacks", absent), ("of another type:", wrong))
-                if names
-            ),
-            expected="a folder where there is no table yet, or one that metricsLocation has made",
-            hint="name another metricsLocation",
-        )
+    if target.metrics is not None:
+        _side(_place(target)).load()
 
 
 def _place(target: SinkTarget) -> SinkTarget:
@@ -157,8 +143,16 @@ def _place(target: SinkTarget) -> SinkTarget:
     return dataclasses.replace(target, location=target.metrics)
 
 
-def _side(place: SinkTarget) -> SideTable:
-    return SideTable(place, METRICS_SCHEMA, functools.partial(_unusable, place))
+def _side(place: SinkTarget) -> AppendTable:
+    options = place.options
+    return AppendTable(
+        place.folder,
+        METRICS_SCHEMA,
+        functools.partial(_unusable, place),
+        retention_properties(options.maintenance_rules({})),
+        lambda table: commit_hooks(on=options.maintenance == "off" or not is_ours(table.metadata().configuration)),
+        functools.partial(load_table, place),
+    )
 
 
 def _unusable(place: SinkTarget, why: object) -> TableError:
@@ -169,10 +163,8 @@ def _unusable(place: SinkTarget, why: object) -> TableError:
     )
 
 
-def _append(
-    place: SinkTarget, side: SideTable, metrics: DeltaTable, rows: pa.Table, transaction: tuple[str, int]
-) -> bool:
-    """Append rows, and return True; return False if another writer has taken the version."""
+def _append(place: SinkTarget, side: AppendTable, rows: pa.Table, application: str, batch_id: int) -> bool:
+    """Append rows, and return True; return False if another writer has appended them."""
     files, appended = DataFiles(place, METRICS_SCHEMA), False
     try:
         path, size = files.write_rows(rows)
@@ -180,20 +172,18 @@ def _append(
         raise _unusable(place, error) from error
     try:
         written_ms = int(rows.column("committed_at")[-1].value // 1000)
-        appended = side.append(metrics, {path: (size, file_stats(rows))}, written_ms, transaction)
+        appended = side.append({path: (size, file_stats(rows))}, application, batch_id, written_ms)
     finally:
         if not appended:
             files.remove([path])
     return appended
 
 
-def _compact(place: SinkTarget) -> None:
+def _compact(metrics: DeltaTable) -> None:
     from deltalake.exceptions import DeltaError
 
-    table = load_table(place)
-    if table is not None:
-        with contextlib.suppress(DeltaError):  # another program was quicker; the next time comes
-            table.optimize.compact()
+    with contextlib.suppress(DeltaError):  # another program was quicker; the next time comes
+        metrics.optimize.compact()
 
 
 def _read(summary: CommitSummary, figure: _Figure) -> Any:

@@ -20,10 +20,14 @@ from ...conf.options import (
     whole,
 )
 from ...conf.units import StalenessTarget, parse_duration_us
+from ...core.feedback.checkpoint_layout import dead_letters_folder
 from ...core.rows.key import KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
 from .history import Keep
 from .maintenance_rules import MaintenanceRules
+
+LATE, CONFLICTS, TEXT = "late", "conflicts", "text"
+"""The kinds of rows that may be set aside."""
 
 STORAGE_PREFIX = "storage."
 SPARKS_OWN = ("checkpointLocation", "queryName")
@@ -46,6 +50,13 @@ class Retention:
         if not 0 <= number < float("inf"):
             raise ValueError
         return cls(number=number)
+
+
+def _kinds(value: str) -> frozenset[str]:
+    found = frozenset(each.strip().lower() for each in value.split(","))
+    if not found <= {LATE, CONFLICTS, TEXT}:
+        raise ValueError
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,27 +111,22 @@ class SinkOptions:
         "Name a boolean column: a row in which it is true deletes its key, from the row's time on. The table "
         "does not get this column. `write_latest` also accepts an SQL condition or a column expression.",
     )
-    late_output: str | None = option(
-        "lateOutput",
+    dead_letters: str | None = option(
+        "deadLetters",
         text(),
         None,
-        "Set the location of a Delta table of late rows: those with a time below the low-watermark that the "
-        "query had committed for their feed. They also take part in the main table.",
+        "Set the location of the Delta table of rows that are set aside. If it is not set: `dead_letters` below "
+        "`checkpointLocation`.",
     )
-    conflict_output: str | None = option(
-        "conflictOutput",
-        text(),
-        None,
-        "Set the location of a Delta table of conflicting rows: those that lost to a row with the same key "
-        "and time, but other content. UpStream counts them even if this is not set.",
-    )
-    text_output: str | None = option(
-        "textOutput",
-        text(),
-        None,
-        "Set the location of a Delta table of rows whose text is not UTF-8, as bytes. Such rows then stay out "
-        "of the main table, and are counted. If it is not set, they enter the main table: Spark and Arrow "
-        "read them, but other readers, such as Polars and deltalake, reject the column.",
+    set_aside: frozenset[str] = option(
+        "setAside",
+        parsed("some of late, conflicts, text, separated by commas", _kinds),
+        frozenset(),
+        "Name the rows to set aside. `late`: copies of rows with a time below the low-watermark that the query had "
+        "committed for their feed; they also take part in the main table. `conflicts`: rows that lost to a row with "
+        "the same key and time, but other content; UpStream counts them in any case. `text`: rows whose text is not "
+        "UTF-8, which then stay out of the main table; otherwise readers such as Polars and deltalake reject the "
+        "column.",
     )
     merge_schema: bool = option(
         "mergeSchema",
@@ -260,9 +266,7 @@ class SinkTarget:
     metrics: str | None = None
     application: str | None = None  # the writer of a batch; None is the query, by the id in its checkpoint
     repeatable: bool = True  # True if the table is to remember which of the writer's batches it has
-    late: str | None = None
-    conflicts: str | None = None
-    texts: str | None = None  # location of the rows with text that is not UTF-8
+    dead_letters: str = ""  # the table of rows set aside, if there are any
     of_query: bool = True  # True if Spark numbers the batches: a lower number is an error, not a repeat
     # a digest of the batch's offsets, if it does not come from the writer's checkpoint
     offsets: str | None = dataclasses.field(default=None, repr=False)
@@ -288,10 +292,13 @@ class SinkTarget:
         return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
     @property
+    def set_aside(self) -> frozenset[str]:
+        return self.options.set_aside
+
+    @property
     def tables(self) -> list[Place]:
         """Return the table and those beside it, each with the option that names it."""
-        named = {"path": self.location, "metricsLocation": self.metrics, "lateOutput": self.late}
-        named |= {"conflictOutput": self.conflicts, "textOutput": self.texts}
+        named = {"path": self.location, "metricsLocation": self.metrics, "deadLetters": self.options.dead_letters}
         return [(name, place) for name, place in named.items() if place is not None]
 
     def masked(self, message: object) -> str:
@@ -325,12 +332,11 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     _check_storage(storage)
     location = absolute_location(options.path)
     _check_together(options)
-    others = {"metricsLocation": options.metrics, "lateOutput": options.late_output}
-    others |= {"conflictOutput": options.conflict_output, "textOutput": options.text_output}
-    places = {name: None if place is None else absolute_location(place) for name, place in others.items()}
-    metrics, late, conflicts, texts = places.values()
+    metrics = None if options.metrics is None else absolute_location(options.metrics)
     where = checkpoint_location(checkpoint) if checkpoint else ""
-    target = SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts, texts=texts)
+    letters = options.dead_letters or (dead_letters_folder(where) if where else "")
+    letters = absolute_location(letters) if letters else ""
+    target = SinkTarget(options, location, storage, where, metrics, dead_letters=letters)
     check_apart(target.tables, [("the checkpoint", where)] if where else ())
     return target
 
@@ -343,13 +349,13 @@ def _check_together(options: SinkOptions) -> None:
     problems = [
         ("guard=time", options.guard == "time" and options.time is None, "a time column"),
         (kept, not timed and (options.keep.count or 1) > 1, "a time column and no guard=arrival, or a sequence"),
-        ("conflictOutput", not timed and options.conflict_output is not None,
+        ("setAside=conflicts", not timed and CONFLICTS in options.set_aside,
          "a time column or a sequence that decides: rows conflict that are equal in it"),
         ("sequence", options.keep.count is None and bool(options.sequence),
          "another keep than all, under which no row is compared"),
         (f"guard={options.guard}", options.guard is not None and bool(options.sequence),
          "no sequence, which decides itself"),
-        ("lateOutput", options.time is None and options.late_output is not None,
+        ("setAside=late", options.time is None and LATE in options.set_aside,
          "a time column: rows are late by their time"),
         ("deleteWhen", options.keep.count is None and options.delete_when is not None,
          "another keep than all, under which nothing leaves the table"),

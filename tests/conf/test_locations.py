@@ -22,19 +22,19 @@ def test_one_place_to_all_parts(path):
 
 @pytest.mark.parametrize("path", ["/a/c", "file:/a/c", "file:///a/c", "FILE:/a/c/", " /a/x/../c"])
 def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path):
-    given = {"connector": "synthetic", "checkpointLocation": path, "quarantineLocation": path}
+    given = {"connector": "synthetic", "checkpointLocation": path, "deadLetters": path}
     common, _ = parse_source_options(given)
     target = parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path})
-    assert common.checkpoint_location == common.quarantine_location == target.checkpoint == "/a/c"
+    assert common.checkpoint_location == common.dead_letters == target.checkpoint == "/a/c"
     assert queue_folder(path) == "/a/c/upstream-queue"
 
 
 def test_relative_places_are_those_of_the_driver(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    common, _ = parse_source_options({"connector": "synthetic", "checkpointLocation": "c", "quarantineLocation": "q"})
+    common, _ = parse_source_options({"connector": "synthetic", "checkpointLocation": "c", "deadLetters": "q"})
     os.chdir("/")  # as in a worker
     assert common.checkpoint.location == str(tmp_path / "c")  # pyright: ignore[reportOptionalMemberAccess]
-    assert common.quarantine_location == str(tmp_path / "q")
+    assert common.dead_letters == str(tmp_path / "q")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ class Pipeline(Driver):
         given_options: dict[str, Any] = {
             "progress_delay_us": DELAY * S, "progress_displacement": 3, "confirmations": 3,
             "checkpoint_location": folder, "idle_after_us": 10 * S, "ets_delay_us": DELAY * S,
-            "quarantine_location": folder + "/quarantine", **changes,
+            "dead_letters": folder + "/dead", **changes,
         }  # fmt: skip
         super().__init__(*"abc", connector=DearConnector if dear else MemoryConnector, **given_options)
         self.bounds = FeedBounds()
@@ -41,7 +41,7 @@ class Pipeline(Driver):
         tasks = self.tasks(limit, frozen=frozen)
         if tasks is None:
             return False
-        reading = Reading(self.options, self.shape, self.connector, self.options.quarantine_location or "")
+        reading = Reading(self.options, self.shape, self.connector, self.options.dead_letters or "")
         for task in tasks:
             for rows in reading.read(task):
                 for row in rows.to_pylist():

@@ -47,7 +47,7 @@ class Stream:
         self.options = SourceOptions(
             key=Key(("k",)), time="ms", time_format="epoch_ms", progress=policy, progress_delay_us=5000,
             progress_displacement=3, max_jump_us=1_000_000, confirmations=3, checkpoint_location=folder,
-            quarantine_location=tempfile.gettempdir(), min_partitions=2,
+            dead_letters=tempfile.gettempdir(), min_partitions=2,
         )  # fmt: skip
         self.shape = shape_of(leaving_schema(NUMBERED, self.options), self.options)
         self.connector = connector

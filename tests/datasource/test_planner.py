@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
@@ -22,7 +23,8 @@ from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Posit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner, Task
 from upstream.datasource.schema import leaving_schema, shape_of
-from upstream.datasource.task import Reading, count_quarantined
+from upstream.datasource.task import Reading
+from upstream.delta_format.append_table import DEAD_LETTERS, count_dead_letters
 from upstream.storage.folder import folder_at
 
 from .driven_feeds import NUMBERED, DearConnector, table_of
@@ -41,11 +43,11 @@ def reading(opts):
     return Reading(opts, shape(options()), MemoryConnector({"a": table_of([])}), "unused")
 
 
-def run(connector, opts, limits, quarantine="unused"):
+def run(connector, opts, limits, dead_letters="unused"):
     """Plan and read batches; every batch is read twice, once by a restarted planner from the journal's JSON."""
     clock = itertools.count(1_000_000, 500)
     start, of_rows = BatchPlanner.initial(), shape(opts, connector.schema())
-    reading = Reading(opts, of_rows, connector, quarantine)
+    reading = Reading(opts, of_rows, connector, dead_letters)
 
     def read(planner, *offsets):
         return [row for task in planner.tasks(*offsets) for batch in reading.read(task) for row in batch.to_pylist()]
@@ -59,10 +61,10 @@ def run(connector, opts, limits, quarantine="unused"):
         start = through_json(end)
 
 
-def run_once(rows, quarantine="unused", **changes):
+def run_once(rows, dead_letters="unused", **changes):
     """The end and the rows of one batch of all that there is."""
     table = rows if isinstance(rows, pa.Table) else table_of(rows)
-    ((_, end, found),) = run(MemoryConnector({"a": table}), options(**changes), [None], str(quarantine))
+    ((_, end, found),) = run(MemoryConnector({"a": table}), options(**changes), [None], str(dead_letters))
     return end, found
 
 
@@ -199,7 +201,7 @@ def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):
     end, rows = run_once([("x", ms, 1), ("y", ms * 1000, 2)], tmp_path)
     assert [row["k"] for row in data_rows(rows)] == ["x"]
     assert end["punctuation"] == {"a": ms * 1000 - 5000}
-    assert count_quarantined(folder_at(str(tmp_path))) == 1
+    assert count_dead_letters(folder_at(str(tmp_path))) == 1
 
 
 @pytest.mark.parametrize("kind", [MemoryConnector, DearConnector])
@@ -240,18 +242,18 @@ def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path):
     connector = MemoryConnector({"a": table_of([("x", None, 1), ("y", 5, 1), ("z", None, 1)])}, most=1)
     batches = list(run(connector, options(), [2, 1], str(tmp_path)))
     assert [row["k"] for _, _, rows in batches for row in data_rows(rows)] == ["y"]
-    assert count_quarantined(folder_at(str(tmp_path))) == 2
+    assert count_dead_letters(folder_at(str(tmp_path))) == 2
 
 
 def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path):
     given_rows = [("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)]
     _, rows = run_once(given_rows, tmp_path, punctuation=False)
     assert [row["k"] for row in rows] == ["x", "z"]
-    (file,) = tmp_path.glob("*.jsonl")
-    recorded = [json.loads(line) for line in file.read_text().splitlines()]
-    assert count_quarantined(folder_at(str(tmp_path))) == 2
+    recorded = pl.read_delta(str(tmp_path)).to_dicts()
+    assert [list(row) for row in recorded] == [DEAD_LETTERS.names] * 2, "once, although the batch was read twice"
     assert "the key column 'k' is null" in recorded[0]["reason"]
-    assert json.loads(recorded[1]["text"]) == {"k": "y", "ms": None, "v": 0}
+    assert recorded[0]["origin"].endswith(", row 1")
+    assert json.loads(recorded[1]["payload"]) == {"k": "y", "ms": None, "v": 0}
     with pytest.raises(MalformedRowError, match=r"row 1.*'k' is null"):
         run_once(given_rows, on_malformed="fail")
 

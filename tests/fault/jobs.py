@@ -81,7 +81,7 @@ def merge(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str
         reader = spark.readStream.schema("k BIGINT, ms BIGINT, v STRING").options(maxFilesPerTrigger=1, header="true")
         return us.UpdateStream.from_dataframe(
             reader.csv(f"{feed}/{name}-*.csv"), key="k", event_time="ms", time_format="epoch_ms", shards=2, name=name,
-            watermark=us.Watermark.bounded("100 ms"), late_location=late,
+            watermark=us.Watermark.bounded("100 ms"), set_aside="late",
         )  # fmt: skip
 
     merged = side("left").merge(

@@ -38,7 +38,7 @@ from upstream.sink.spec.steps import CommitStep
 
 BATCHES = 18
 # Other tables that a query fills, below its folder.
-BESIDE = dict.fromkeys(("metricsLocation", "lateOutput", "conflictOutput"), "below the folder")
+BESIDE = dict.fromkeys(("metricsLocation", "deadLetters"), "below the folder")
 Death = tuple[int, int, int]
 # (key, time or None for a table without, value or None for a deletion, seq)
 Row = tuple[int, int, "str | None", int]
@@ -143,7 +143,7 @@ SCENARIOS = {
     "buckets that wear": Scenario(
         {"time": "t", "engine": "vectors", "retention": "1 ms"}, deletions=0.3, worn=True, count=12
     ),
-    "with tables beside it": Scenario({"time": "t", **BESIDE}, strays=True),
+    "with tables beside it": Scenario({"time": "t", "setAside": "late,conflicts", **BESIDE}, strays=True),
 }
 
 

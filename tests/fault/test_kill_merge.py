@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from kit.jobs import Job
-from kit.tables import read_frame
+from kit.tables import read_frame, read_letters
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
 from upstream.core.feedback.reports import ReorderReport, read_feed_reports, read_reports
@@ -50,10 +50,12 @@ def job_of(feed: Path, run: Path) -> Job:
 
 
 def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]]:
-    """The table, the rows put aside by file, and the counts of all shards, the size of state apart."""
+    """The table, the rows put aside by file or input, and the counts of all shards, the size of state apart."""
     table = read_frame(run / "table")
     late = {file.name: pl.read_parquet(file)["v"].to_list() for file in sorted((run / "late").glob("*.parquet"))}
     checkpoint = str(run / "checkpoint")
+    for row in sorted(read_letters(f"{checkpoint}/dead_letters", "late"), key=lambda row: row["v"]):
+        late.setdefault(f"late-{row['origin']}", []).append(row["v"])
     counts: list[object] = [
         (
             each.rows,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from kit.tables import read_by_key, read_rows
+from kit.tables import read_by_key, read_letters
 
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.maintenance.runner import TableMaintenance
@@ -58,8 +58,11 @@ def finish(run: Runner, folder: Path, name: str) -> None:
         whole = folder / "whole"
         whole.mkdir()
         assert run(whole, name) == 0
-        for output in ("lateOutput", "conflictOutput"):
-            found, expected = (read_rows(each / output, "k", "t", "v") for each in (folder, whole))
+        for reason in ("late", "conflict"):
+            found, expected = (
+                sorted((row["k"], row["t"], row["v"] or "") for row in read_letters(each / "deadLetters", reason))
+                for each in (folder, whole)
+            )
             assert found == expected
             assert len(found) > 5
 

@@ -1,5 +1,6 @@
 """What a Delta table holds, read by delta-rs' own engine, which reads deletion vectors too."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,11 @@ def read_by_key(path: Path | str, key: str, *values: str, version: int | None = 
     by_key = dict(zip(found.column(key).to_pylist(), rows, strict=True))
     assert len(by_key) == found.num_rows, "a key is in the table twice"
     return by_key
+
+
+def read_letters(path: Path | str, reason: str = "") -> list[dict[str, Any]]:
+    """The payloads of a table of dead letters, with their origins and reasons; of one reason, or of all."""
+    if not DeltaTable.is_deltatable(str(path)):
+        return []
+    rows = [row for row in read_table(path).to_pylist() if reason in row["reason"]]
+    return [{**json.loads(row["payload"]), "origin": row["origin"], "reason": row["reason"]} for row in rows]

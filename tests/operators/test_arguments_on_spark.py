@@ -68,7 +68,7 @@ def test_what_is_no_column_is_refused(stream, method):
 WRONG_FRAME: dict[str, Any] = {
     "df": 5, "key": 3, "event_time": 5, "feed": 5, "order": 5, "deleted": 5,
     "watermark": "5 s", **TIMES,
-    "on_malformed": 5, "quarantine_location": 5, "late_location": 5, "shards": "4", "name": 5,
+    "on_malformed": 5, "dead_letters": 5, "set_aside": 5, "shards": "4", "name": 5,
 }  # fmt: skip
 
 

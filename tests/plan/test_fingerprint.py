@@ -190,4 +190,3 @@ def test_late_rows_of_two_operators_of_one_kind_would_overwrite_each_other(refus
     with pytest.raises(OptionError, match="two operators"):
         check_late_locations(refused())
     check_late_locations(allowed())
-    check_late_locations(union(intake("a", late_location="/late"), intake("b", late_location="/late")))

@@ -23,8 +23,7 @@ from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.table import table as table_module
 from upstream.sink.table.log_entry import put_entry
 from upstream.storage.atomic_write import write_whole
-from upstream.storage.durable import sync_paths
-from upstream.storage.folder import TableFolder
+from upstream.storage.folder import TableFolder, sync_paths
 
 from . import durable_job
 from .crash_images import TRACED, Disk, moments

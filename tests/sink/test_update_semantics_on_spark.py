@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kit.queries import write_to_end
+from kit.tables import read_letters
 from pyspark.sql import functions as F
 
 import upstream
@@ -130,12 +131,17 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark, feed, tmp_path):
         event_time="t",
         watermark=Watermark.ordered().guarded(confirmations=1),  # so few rows would not confirm the first of them
         time_format="epoch_s",
+        dead_letters=tmp_path / "dead",
     )
-    outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
-    run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", **outputs)
+    run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", setAside="late,conflicts")
     assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
     summaries = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
     assert [(each.conflicts, each.late) for each in summaries] == [(1, 0), (2, 2)]
-    assert rows(spark, tmp_path / "late", "k", "t", "_upstream_source") == [("a", 12, "rows"), ("c", 29, "rows")]
-    lost = rows(spark, tmp_path / "conflicts", "k", "n", "_upstream_deleted")
-    assert lost == [("a", 1, False), ("b", 3, False), ("b", 3, False)]
+    late = read_letters(tmp_path / "dead", "late")
+    assert sorted((row["k"], row["t"], row["origin"]) for row in late) == [("a", 12, "rows"), ("c", 29, "rows")]
+    lost = read_letters(tmp_path / "dead", "conflict")
+    assert sorted((row["k"], row["n"], row["_upstream_deleted"]) for row in lost) == [
+        ("a", 1, False),
+        ("b", 3, False),
+        ("b", 3, False),
+    ]

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from kit.tables import read_letters
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink.figures.summary import read_summaries
@@ -84,15 +85,15 @@ def test_what_is_refused(plain, options, message):
 
 def test_late_rows_of_a_write_without_a_name_are_refused(make_sink, tmp_path):
     """They would be counted as none, whatever came before: it has no low-watermarks."""
-    sink = make_sink(lateOutput=str(tmp_path / "late"))
-    with pytest.raises(OptionError, match="lateOutput is set on a write without a name") as caught:
+    sink = make_sink(setAside="late", deadLetters=str(tmp_path / "dead"))
+    with pytest.raises(OptionError, match="setAside=late is set on a write without a name") as caught:
         write(sink, [sink.rows([(1, 10, "a")])])
     assert "txnAppId" in caught.value.hint
     # A job that names its writes has them from write to write.
     name = {"txnAppId": "nightly"}
     write(sink, [sink.rows([(1, 10, "a")]), sink.punctuation(10)], txnVersion="1", **name)
     write(sink, [sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)], txnVersion="2", **name)
-    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+    assert [row["v"] for row in read_letters(tmp_path / "dead")] == ["late"]
 
 
 def test_write_batch_reports_it_before_anything_runs(tmp_path):
@@ -102,5 +103,5 @@ def test_write_batch_reports_it_before_anything_runs(tmp_path):
         isStreaming = False  # noqa: N815
         sparkSession = None  # noqa: N815
 
-    with pytest.raises(OptionError, match="lateOutput is set on a write without a name"):
-        write_batch(NotReached(), tmp_path / "table", key="k", event_time="t", lateoutput="late")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="setAside=late is set on a write without a name"):
+        write_batch(NotReached(), tmp_path / "table", key="k", event_time="t", setaside="late")  # pyright: ignore[reportArgumentType]

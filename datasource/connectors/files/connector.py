@@ -208,13 +208,13 @@ class FilesConnector(Connector):
     def limit(self, common: Limit) -> Limit:
         return Limit(common.rows, common.bytes, self._options.max_files)
 
-    def quarantine_folder(self) -> str:
+    def dead_letters_folder(self) -> str:
         root = self._roots[0]
         if is_remote(root):
-            return self._access.folder_of(root) + "/_quarantine"
+            return self._access.folder_of(root) + "/_dead_letters"
         while has_magic(root) or not os.path.isdir(root):
             root = os.path.dirname(root)
-        return os.path.join(root, "_quarantine")
+        return os.path.join(root, "_dead_letters")
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         """Return how many files and bytes were seen and wait; None if the last look was at another position."""

@@ -18,7 +18,7 @@ import upstream
 from upstream import aggregates
 from upstream.core.pushdown.at_source import _MOST_BYTES
 from upstream.core.pushdown.source_steps import STEPS_OPTION
-from upstream.datasource.task import count_quarantined
+from upstream.delta_format.append_table import count_dead_letters
 from upstream.operators.runtime.steps import map_in_arrow
 from upstream.storage.folder import TableFolder
 
@@ -260,12 +260,12 @@ def test_the_schema_may_be_inferred_or_given_either_way(spark, folder):
 
 def test_malformed_rows_are_put_aside_before_the_steps(spark, tmp_path):
     write_csv(tmp_path / "feed" / "a.csv", "key,ms,value", [("x", 1, 1), ("x", "notime", 2), ("", 3, 3), ("y", 5, 5)])
-    aside = {"onMalformed": "quarantine", "quarantineLocation": str(tmp_path / "aside")}
+    aside = {"onMalformed": "quarantine", "deadLetters": str(tmp_path / "aside")}
     df = feed(spark, tmp_path / "feed", schema="key STRING, ms BIGINT, value BIGINT", **aside)
     mapped = stream_of(df).map(doubled, "double BIGINT").df
     assert is_moved(mapped)
     assert collect(mapped, tmp_path / "checkpoint") == [("x", 1, 2), ("y", 5, 10)]
-    assert count_quarantined(TableFolder(str(tmp_path / "aside"))) == 2
+    assert count_dead_letters(TableFolder(str(tmp_path / "aside"))) == 2
 
 
 def test_an_error_of_a_users_function_is_the_querys(spark, folder, tmp_path):

@@ -1,5 +1,6 @@
 """Any streaming DataFrame as an update stream, on Spark: files, a Delta table's change feed, Kafka's columns."""
 
+import json
 import os
 import random
 
@@ -72,13 +73,9 @@ def newest(rows):
     return dict(rows.sort("t", "n").group_by("k", maintain_order=True).last().select("k", "v").iter_rows())
 
 
-def parquet(folder, name):
-    return pl.concat([pl.read_parquet(file) for file in folder.glob(f"{name}-rows-*.parquet")])
-
-
 def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(spark, tmp_path):
     """It dies in its fifth batch."""
-    feed, late, broken = tmp_path / "feed", tmp_path / "late", tmp_path / "broken"
+    feed, broken = tmp_path / "feed", tmp_path / "broken"
     watermark = upstream.Watermark.bounded(f"{DELAY_S} s").guarded(max_jump="1 day", confirmations=3)
 
     def dies(batch):
@@ -87,11 +84,11 @@ def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(
         return batch.select(["v"]).rename_columns(["value"])
 
     write_files(feed, 0, 2)
-    begun = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
+    begun = stream_of(spark, feed, tmp_path, set_aside="late", watermark=watermark)
     assert begun.schema.names == ["feed", "k", "s", "n", "v", "t", "_upstream"]
     run(begun.map(dies, "value BIGINT"), tmp_path)
     write_files(feed, 2, 8)
-    continued = stream_of(spark, feed, tmp_path, late_location=late, watermark=watermark)
+    continued = stream_of(spark, feed, tmp_path, set_aside="late", watermark=watermark)
     broken.write_text("250")
     with pytest.raises(Exception, match="the machine is gone"):
         run(continued.map(dies, "value BIGINT"), tmp_path)
@@ -100,17 +97,23 @@ def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(
 
     every, usable = read_all(feed)
     assert read_by_key(tmp_path / "table", "k", "value") == newest(usable)
-    written = parquet(late, "late")
-    assert 3 < written["n"].n_unique() == written.height
-    quarantined = parquet(tmp_path / "checkpoint" / "quarantine", "malformed")
-    assert sorted(quarantined["n"].to_list()) == sorted(every.join(usable, on="n", how="anti")["n"].to_list())
-    assert quarantined["__upstream_reason"].n_unique() == 2
+    aside = pl.read_delta(str(tmp_path / "checkpoint" / "dead_letters"))
+    written, dead = aside.filter(pl.col("reason") == "late"), aside.filter(pl.col("reason") != "late")
+    late = [json.loads(row) for row in written["payload"]]
+    assert 3 < len({row["n"] for row in late}) == written.height, "once each, though a batch was repeated"
+    assert {row["_upstream_source"] for row in late} <= set(usable["feed"])
+    assert sorted(json.loads(row)["n"] for row in dead["payload"]) == sorted(
+        every.join(usable, on="n", how="anti")["n"].to_list()
+    )
+    assert dead["reason"].n_unique() == 2
+    assert set(dead["origin"]) == {"rows"}
+    assert dead["batch"].null_count() == 0
     reports = read_feed_reports(feeds_folder(str(tmp_path / "checkpoint"), "rows"))
     newest_times = dict(usable.group_by("feed").agg(pl.col("t").max()).iter_rows())
     assert {each.feed: each.bound // 1_000_000 + DELAY_S for each in reports} == newest_times
     assert sum(report.rows for report in reports) == every.height
     assert sum(report.late for report in reports) == written.height
-    assert sum(report.malformed for report in reports) == quarantined.height
+    assert sum(report.malformed for report in reports) == dead.height
 
 
 def test_a_delta_tables_changes_and_deletions(spark, tmp_path):

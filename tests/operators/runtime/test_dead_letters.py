@@ -6,7 +6,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.operators.runtime.dead_letters import DeadLetterRows, LateFeed, late_feed, late_rows_of
+from upstream.operators.runtime.dead_letters import LateFeed, LateRows, late_feed, late_rows_of
 from upstream.plan.nodes import Reorder, Window
 from upstream.testing import StreamTester
 
@@ -32,13 +32,13 @@ def distinct(late):
 def test_a_relative_folder_is_that_of_the_driver_and_files_have_the_plans_name(node, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = late_rows_of(node("aside"))
-    assert found == DeadLetterRows(str(tmp_path / "aside"), name)
+    assert found == LateRows(str(tmp_path / "aside"), name)
     assert found.name == node("aside").late_name
     assert late_rows_of(node(None)) is None
 
 
 def test_a_batch_that_is_run_again_writes_the_same_file(tmp_path):
-    aside = DeadLetterRows(str(tmp_path), "late-merge")
+    aside = LateRows(str(tmp_path), "late-merge")
     for _ in range(2):
         aside.write(7, 3, pa.table({"k": [1]}))
     aside.write(8, 3, pa.table({"k": [1]}))

@@ -1,15 +1,17 @@
 """What is common to all shards: they run again, restart, refuse what is not theirs, and report."""
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from kit.shards import BATCHES, CASES
+from kit.tables import read_letters
 from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.reports import read_reports
-from upstream.operators.runtime.dead_letters import DeadLetterRows
+from upstream.operators.runtime.dead_letters import REASON, DeadLetters, LateRows
 from upstream.operators.runtime.shard import OperatorProcessor
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore
@@ -72,7 +74,7 @@ def test_a_state_of_another_plan_or_version_is_refused(case):
 @cases
 def test_the_adapter_gives_what_the_shard_gives_and_writes_its_report_and_its_rows_aside(case, tmp_path):
     kind, adapted, store = shard_class(case.plan, versions=case.versions), DictStore(), DictStore()
-    late, malformed = (DeadLetterRows(str(tmp_path / name), name) for name in ("late", "malformed"))
+    late, malformed = LateRows(str(tmp_path / "late"), "late"), DeadLetters(str(tmp_path / "dead"), "rows", "malformed")
     processor = loads(dumps(OperatorProcessor(kind, case.plan, str(tmp_path / "reports"), late, malformed)))
     for number in range(len(BATCHES)):
         left, right, control = case.inputs(number)
@@ -84,11 +86,23 @@ def test_the_adapter_gives_what_the_shard_gives_and_writes_its_report_and_its_ro
         assert processor.batch(0, adapted, iter(rows)) == result
         assert adapted.values.keys() == store.values.keys()
         assert read_reports(str(tmp_path / "reports"), kind.report) == [report]
-        for name in ("late", "malformed"):
-            found = getattr(shard, name)
-            if found is not None:
-                (file,) = (tmp_path / name).glob("*.parquet")
-                assert pq.read_table(file).to_pylist() == found.to_pylist()
+        if shard.late is not None:
+            (file,) = (tmp_path / "late").glob("*.parquet")
+            assert pq.read_table(file).to_pylist() == shard.late.to_pylist()
+        if shard.malformed is not None:
+            found = pl.read_delta(str(tmp_path / "dead"))
+            assert found["reason"].to_list() == shard.malformed.column(REASON).to_pylist()
+
+
+def test_late_rows_of_an_input_are_dead_letters_once(tmp_path):
+    store, place = DictStore(), DeadLetters(str(tmp_path), "rows", "late")
+    late = [each for n in range(len(BATCHES)) if (each := run(CASES["intake"], store, n)[0].late) is not None]
+    for attempt in range(2):
+        for number, rows in enumerate(late):
+            place.write(number, 0, rows)
+        (letter,) = read_letters(tmp_path)
+        assert (letter["origin"], letter["reason"], letter["_upstream_deleted"]) == ("rows", "late", False), attempt
+        assert letter.keys() >= set(late[0].column_names) - {"_upstream"}
 
 
 def test_late_and_malformed_rows_are_among_the_batches():

@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from kit.invalid_text import not_utf_8
 from kit.sink import Sink
+from kit.tables import read_letters
 from typer.testing import CliRunner
 
 import upstream
@@ -55,9 +56,8 @@ def holders(folder: Path, secret: str) -> set[str]:
 
 def grown(make_sink: Any, tmp_path: Path) -> Sink:
     """Rows, dead rows, deletions, late and conflicting rows of each key, over some versions."""
-    places = {"lateOutput": "late", "conflictOutput": "conflicts", "textOutput": "texts"}
-    outputs = {option: str(tmp_path / place) for option, place in places.items()}
-    sink = make_sink(COLUMNS, buckets="2", maintenance="off", **outputs)
+    aside = {"setAside": "late,conflicts,text", "deadLetters": str(tmp_path / "letters")}
+    sink = make_sink(COLUMNS, buckets="2", maintenance="off", **aside)
     others = [f"other{number}@example.org" for number in range(40)]
     sink.write(0, [sink.rows([(key, 5, "a") for key in [*KEYS, *others]]), sink.punctuation(20)])
     sink.write(1, [sink.rows([(key, 5, "b") for key in [*KEYS, others[0]]], seq=100)])
@@ -82,7 +82,7 @@ def retire(folder: Path, days: int) -> None:
 def test_no_file_holds_the_key_when_the_retention_is_over(make_sink, tmp_path, key):
     sink = grown(make_sink, tmp_path)
     before = sink.latest()
-    for place in ("table", "late", "conflicts", "texts"):
+    for place in ("table", "letters"):
         assert holders(tmp_path / place, key), f"else there is nothing to erase from {place}"
     done = erase(sink, key)
     assert done.rows == (key in before)
@@ -97,11 +97,11 @@ def test_no_file_holds_the_key_when_the_retention_is_over(make_sink, tmp_path, k
     (until,) = {each.until_us for each in done.remains[:1]}
     assert until is not None
     assert abs(until - time.time_ns() // 1000 - 7 * DAY_US) < DAY_US, "seven days, as the table records it"
-    for place in ("table", "late", "conflicts", "texts"):
+    for place in ("table", "letters"):
         assert holders(tmp_path / place, key), "earlier versions have it"
         retire(tmp_path / place, days=3)
         assert holders(tmp_path / place, key) == set()
-    assert holders(tmp_path / "late", KEYS[1] if key != KEYS[1] else KEYS[2]), "the other keys are where they were"
+    assert holders(tmp_path / "letters", KEYS[1] if key != KEYS[1] else KEYS[2]), "the other keys are where they were"
     # Nothing is known of a deletion any more: an older row is a new one.
     sink.write(4, [sink.rows([(key, 1, "again")], seq=400)])
     assert sink.latest() == before | {key: (1, "again")}
@@ -157,10 +157,9 @@ def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink, tmp_path
     # It dies after its commit, before the late rows are in their table.
     assert sink.batch(4, [sink.rows([(KEYS[1], 3, "late again")], seq=400)]).late == 1
     erase(sink, KEYS[1])
-    late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table().to_pylist()
-    assert KEYS[1] not in {row["k"] for row in late}
+    assert KEYS[1] not in {row["k"] for row in read_letters(tmp_path / "letters")}
     sink.write(5, [sink.rows([("other1@example.org", 9, "e")], seq=500)])
-    assert KEYS[1] not in DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("k").to_pylist()
+    assert KEYS[1] not in {row["k"] for row in read_letters(tmp_path / "letters")}
 
 
 # Forks for each order, before delta-rs has any threads, and answers with how the process ended.
@@ -213,7 +212,7 @@ def test_killed_anywhere_it_is_as_before_or_without_the_key(make_sink, tmp_path)
         dying.stdin.close()
     assert moment > 3, "it was killed at some"
     assert sink.latest() == without
-    for place in ("table", "late", "conflicts"):
+    for place in ("table", "letters"):
         for file in (tmp_path / place).rglob("*.parquet"):
             os.utime(file, (time.time() - 30 * 86_400,) * 2)  # what the dead have left goes when it is old
         retire(tmp_path / place, days=3)

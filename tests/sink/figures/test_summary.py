@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from deltalake import DeltaTable
+from kit.tables import read_letters
 
 from upstream.core.feedback.ages import Ages, Staleness
 from upstream.core.feedback.checkpoint_layout import queue_folder
@@ -49,8 +50,8 @@ def others_commit(sink: Any, times: int) -> None:
 
 @pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "forgotten"])
 @pytest.mark.parametrize("times", [255, 256, 300])
-def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, tmp_path, remembered, times):
-    sink = make_sink(lateOutput=str(tmp_path / "late"))
+def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, remembered, times):
+    sink = make_sink(setAside="late")
     sink.write(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     others_commit(sink, times)
     if not remembered:
@@ -60,20 +61,19 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, tmp_pat
     found = last_summary(DeltaTable(str(sink.path)), "query-1")
     assert found is not None
     assert (found.late, found.low_watermarks) == (1, {"feed": 10})
-    late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table()
-    assert late.column("v").to_pylist() == ["late"]
+    assert [row["v"] for row in read_letters(sink.checkpoint / "dead_letters")] == ["late"]
 
 
-def test_late_rows_are_put_out_however_much_others_have_committed(make_sink, tmp_path):
-    sink = make_sink(lateOutput=str(tmp_path / "late"))
+def test_late_rows_are_put_out_however_much_others_have_committed(make_sink):
+    sink = make_sink(setAside="late")
     sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     rows = [sink.rows([(2, 9, "late")], seq=10)]
     with dying_at(CommitStep.MAINTAINED):
         sink.write(1, rows)
-    assert not DeltaTable.is_deltatable(str(tmp_path / "late"))
+    assert not read_letters(sink.checkpoint / "dead_letters")
     others_commit(sink, 300)
     sink.write(1, rows)
-    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+    assert [row["v"] for row in read_letters(sink.checkpoint / "dead_letters")] == ["late"]
 
 
 NOW_US = 1_700_000_000_000_000

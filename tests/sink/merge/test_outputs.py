@@ -1,21 +1,19 @@
-"""Late and conflicting rows: counted, and put into tables of their own, once, wherever a process dies."""
+"""Late and conflicting rows: counted, and put into the table of dead letters, once, wherever a process dies."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kit.invalid_text import not_utf_8
+from kit.tables import read_letters
 
-from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.conf.errors import OptionError, TableError
 from upstream.sink.figures.summary import last_summary, read_summaries
-from upstream.sink.merge.outputs import SideTable
 from upstream.sink.spec.steps import CommitStep
 
 from ..deaths import dying_at
@@ -24,15 +22,12 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from
 
 
 @pytest.fixture
-def declared(make_sink, tmp_path):
-    return make_sink(lateOutput=str(tmp_path / "late"), conflictOutput=str(tmp_path / "conflicts"))
+def declared(make_sink):
+    return make_sink(setAside="late, conflicts")
 
 
-def put_aside(sink: Any, kind: str) -> list[dict[str, Any]]:
-    location = sink.options[{"late": "lateOutput", "conflicts": "conflictOutput"}[kind]]
-    if not DeltaTable.is_deltatable(location):
-        return []
-    return DeltaTable(location).to_pyarrow_table().to_pylist()
+def put_aside(sink: Any, reason: str) -> list[dict[str, Any]]:
+    return read_letters(sink.checkpoint / "dead_letters", reason)
 
 
 def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -59,7 +54,7 @@ def test_late_rows_are_counted_copied_and_take_part(declared):
     ]
     declared.write(1, batch)
     late = put_aside(declared, "late")
-    assert sorted((row["v"], row["_upstream_source"]) for row in late) == [
+    assert sorted((row["v"], row["origin"]) for row in late) == [
         ("late", "feed"),
         ("late there, too", "slow"),
         ("late, and new", "feed"),
@@ -71,8 +66,8 @@ def test_late_rows_are_counted_copied_and_take_part(declared):
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64()])
-def test_late_by_any_kind_of_time(make_sink, tmp_path, kind):
-    sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), lateOutput=str(tmp_path / "late"))
+def test_late_by_any_kind_of_time(make_sink, kind):
+    sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), setAside="late")
     at = [
         pa.array([day], pa.int32()).cast(pa.date32()).cast(kind)[0].as_py()
         if not pa.types.is_floating(kind)
@@ -90,7 +85,7 @@ def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, ke
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
     sink = new_sink(keep=keep, buckets="2")
-    sink.options |= {"lateOutput": f"{sink.folder}/late", "conflictOutput": f"{sink.folder}/conflicts"}
+    sink.options |= {"setAside": "late,conflicts", "deadLetters": f"{sink.folder}/letters"}
     bound, late = -100, Counter[tuple[Any, ...]]()
     for batch_id, batch in enumerate(batches):
         late.update((key, time, content) for key, time, content, _, _ in batch if time < bound)
@@ -104,16 +99,15 @@ def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, ke
         sink.write(batch_id, given_rows)
     summaries = [each for _, each in read_summaries(str(sink.path))]
     conflicts = sum(each.conflicts for each in summaries)
-    found = Counter((row["k"], row["t"], row["v"]) for row in put_aside(sink, "late"))
+    found = Counter((row["k"], row["t"], row["v"]) for row in read_letters(sink.folder / "letters", "late"))
     assert found == late
     assert sum(each.late or 0 for each in summaries) == late.total()
-    assert len(put_aside(sink, "conflicts")) == conflicts
+    assert len(read_letters(sink.folder / "letters", "conflict")) == conflicts
     if keep == "latest":
         assert conflicts == modelled(batches)
-    for kind in ("late", "conflicts"):  # what died left no file
-        place = Path(sink.options[f"{kind.removesuffix('s')}Output"])
-        named = len(DeltaTable(str(place)).file_uris()) if (place / "_delta_log").exists() else 0
-        assert len(list(place.glob("*.parquet"))) == named
+    place = sink.folder / "letters"  # what died left no file
+    named = len(DeltaTable(str(place)).file_uris()) if (place / "_delta_log").exists() else 0
+    assert len(list(place.glob("*.parquet"))) == named
 
 
 def modelled(batches: list[list[tuple[Any, ...]]]) -> int:
@@ -147,72 +141,71 @@ def test_an_output_given_up_still_gets_what_its_last_commit_named(declared):
     with dying_at(CommitStep.MAINTAINED):
         declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     kept = declared.options
-    declared.options = {name: value for name, value in kept.items() if not name.endswith("Output")}
+    declared.options = {name: value for name, value in kept.items() if name != "setAside"}
     declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     declared.options = kept
     assert [row["v"] for row in put_aside(declared, "late")] == ["late"]
 
 
-def test_others_append_at_the_same_moment(declared, make_sink, monkeypatch):
-    other = make_sink(
-        query_id="query-2", **{name: value for name, value in declared.options.items() if name.endswith("Output")}
-    )
+def test_others_append_at_the_same_moment(declared, make_sink, monkeypatch, tmp_path):
+    shared = str(tmp_path / "letters")
+    declared.options |= {"deadLetters": shared}
+    other = make_sink(query_id="query-2", **{name: declared.options[name] for name in ("setAside", "deadLetters")})
     other.folder /= "other"
     other.__post_init__()
-    append, raced = SideTable.append, []
+    transact, raced = DeltaTable.create_write_transaction, []
 
-    def race(side: Any, *given_: Any) -> bool:
+    def race(*given_: Any, **more: Any) -> Any:
         if not raced:
             raced.append(True)
             other.write(0, [other.rows([(1, 5, "a"), (1, 5, "b")])])
-        return append(side, *given_)
+        return transact(*given_, **more)
 
-    monkeypatch.setattr(SideTable, "append", race)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", race)
     declared.write(0, [declared.rows([(7, 5, "c"), (7, 5, "d")])])
-    assert sorted(row["v"] for row in put_aside(declared, "conflicts")) == ["a", "c"]
+    assert raced
+    assert sorted(row["v"] for row in read_letters(shared, "conflict")) == ["a", "c"]
 
 
 def test_a_failed_task_leaves_no_file(declared):
     with pytest.raises(Exception, match="null in the key"):
         declared.batch(0, [declared.rows([(1, 5, "a"), (1, 5, "b")]), declared.rows([(None, 5, "c")])])
     declared.write(0, [])
-    assert not list(Path(declared.options["conflictOutput"]).rglob("*.parquet"))
+    assert not list((declared.checkpoint / "dead_letters").rglob("*.parquet"))
 
 
 def test_outputs_that_cannot_be(make_sink, tmp_path):
-    with pytest.raises(OptionError, match="path and lateOutput are both"):
-        make_sink(lateOutput=str(tmp_path / "table")).writer()
-    with pytest.raises(OptionError, match="lateOutput and conflictOutput are both"):
-        make_sink(lateOutput=str(tmp_path / "one"), conflictOutput=str(tmp_path / "one")).writer()
+    with pytest.raises(OptionError, match="path and deadLetters are both"):
+        make_sink(setAside="late", deadLetters=str(tmp_path / "table")).writer()
+    with pytest.raises(OptionError, match="setAside"):
+        make_sink(setAside="late, or not").writer()
     DeltaTable.create(str(tmp_path / "taken"), pa.schema([("v", pa.int64())]))
-    with pytest.raises(SchemaError, match="v is int64 there and string in the query"):
-        make_sink(lateOutput=str(tmp_path / "taken")).writer()
+    with pytest.raises(TableError, match="it is a table of others, without batch, origin, reason, payload"):
+        make_sink(setAside="late", deadLetters=str(tmp_path / "taken")).writer()
     (tmp_path / "file").write_text("")
-    sink = make_sink(conflictOutput=str(tmp_path / "file"))
+    sink = make_sink(setAside="conflicts", deadLetters=str(tmp_path / "file"))
     with pytest.raises((TableError, NotADirectoryError, OSError)):
         sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
 
 
 @pytest.mark.parametrize("column", ["k", "v"])
-def test_rows_with_text_that_is_none_are_kept_out(make_sink, tmp_path, column):
+def test_rows_with_text_that_is_none_are_kept_out(make_sink, column):
     columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
-    sink = make_sink(columns, textOutput=str(tmp_path / "no_text"), buckets="2")
+    sink = make_sink(columns, setAside="text", buckets="2")
     rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]
     sink.write(0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
     assert sink.latest() == {"b": (1, "y")}
     summary = last_summary(DeltaTable(str(sink.path)), "query-1")
     assert summary is not None
     assert (summary.rows, summary.updates, summary.delivered, summary.no_text) == (4, 1, 1, 3)
-    found = (
-        pl.read_delta(str(tmp_path / "no_text")).sort("_upstream_seq").to_dicts()
-    )  # an engine that refuses such text
-    assert [row[column] for row in found] == [b"\xff"] * 3
-    assert [(row["t"], row["_upstream_deleted"], row["_upstream_source"]) for row in found] == [
+    found = sorted(put_aside(sink, "text"), key=lambda row: row["_upstream_seq"])
+    assert [row[column] for row in found] == ["\\xff"] * 3
+    assert [(row["t"], row["_upstream_deleted"], row["origin"]) for row in found] == [
         (1, False, "feed"),
         (1, True, "feed"),
         (None, False, "feed"),
     ]
     sink.write(0, [not_utf_8(sink.rows(rows), column, at=[0, 2, 3])])  # a repeat
     sink.write(1, [not_utf_8(sink.rows([("e", 1, "x")], seq=9), column)])
-    assert len(put_aside_texts := pl.read_delta(str(tmp_path / "no_text"))) == 4, put_aside_texts
+    assert len(put_aside(sink, "text")) == 4
     assert sink.latest() == {"b": (1, "y")}

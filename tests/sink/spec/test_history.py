@@ -122,7 +122,7 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink):
         ({"keep": "latest 0"}, "'latest N' or all"),
         ({"keep": "newest"}, "is not latest"),
         ({"keep": "all", "deleteWhen": "v"}, "deleteWhen needs another keep"),
-        ({"keep": "all", "conflictOutput": "c"}, "conflictOutput needs a time column"),
+        ({"keep": "all", "setAside": "conflicts"}, "setAside=conflicts needs a time column"),
         ({"guard": "time", "time": ""}, "guard=time needs a time column"),
         ({"key": ""}, "not told its key"),
     ],

@@ -16,7 +16,9 @@ from upstream.datasource.connectors.files.formats import lines
 from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
 from upstream.datasource.connectors.files.formats.lines import Head, LineParser, parse_lines
 from upstream.datasource.connectors.files.formats.separated_values import DelimitedFormat, DelimitedParser
-from upstream.datasource.task import Quarantine, count_quarantined
+from upstream.datasource.planner import Task
+from upstream.datasource.task import DeadRows
+from upstream.delta_format.append_table import count_dead_letters
 from upstream.storage.folder import folder_at
 
 SCHEMA = pa.schema(
@@ -130,10 +132,10 @@ def test_many_malformed_lines(tmp_path, folder, follow, kind, count):
             file.write("".join(line % number for number in range(low, low + 10_000)))
     feed = follow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("v", pa.string())]), splitBytes="1 GB")
     advance = feed.connector.advance(None, 1, feed.connector.limit(Limit()))
-    kept = Quarantine(str(tmp_path / "q"), "a.jsonl")
+    kept = DeadRows(folder_at(str(tmp_path / "q")), Task("a-1", 0, [], {}, 0))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     rows = sum(chunk.rows.num_rows for part in advance.ranges for chunk in feed.connector.read(part, None, kept))
-    assert kept.write() == count
+    assert kept.commit() == count
     assert rows == 0
-    assert count_quarantined(folder_at(str(tmp_path / "q"))) == count
+    assert count_dead_letters(folder_at(str(tmp_path / "q"))) == count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000

@@ -12,7 +12,7 @@ from kit.waiting import wait_for
 from pyspark.sql import SparkSession
 
 import upstream
-from upstream.datasource.task import count_quarantined
+from upstream.delta_format.append_table import count_dead_letters
 from upstream.sink.figures.summary import read_summaries
 from upstream.storage.folder import TableFolder
 
@@ -47,7 +47,7 @@ def test_three_partitions_one_silent_with_tombstones_and_malformed_values(spark,
     newest = {n % 10: n for n in range(100)} | {10 + n % 10: n for n in range(100)}
     del newest[3]
     assert read_by_key(tmp_path / "table", "k", "n") == newest
-    assert count_quarantined(TableFolder(str(tmp_path / "checkpoint" / "quarantine"))) == 3
+    assert count_dead_letters(TableFolder(str(tmp_path / "checkpoint" / "dead_letters"))) == 3
     summaries = [summary for _, summary in read_summaries(str(tmp_path / "table"))]
     # The tasks looked at the times, and the last batch, without a row, told what they had seen.
     assert summaries[-1].updates == 0
