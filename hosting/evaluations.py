@@ -15,8 +15,8 @@ import pyarrow as pa
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import from_frame, to_frame
 from ..core.watermark.bounds import is_finite
-from ..operators.relations.evaluation import Evaluation
-from ..operators.relations.operator import FAILURES, attributed, reason_of
+from ..operators.relations.evaluation import Evaluation, lineage_of
+from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.nodes import Hop, Node, TimeRange, WindowOver, walk
 from ..operators.relations.plan.properties import Clock
@@ -139,7 +139,7 @@ class Evaluations:
     def keep(self, names: set[str]) -> None:
         """Remove the state of all evaluations but these."""
         for name in [each for each in self._known if each not in names]:
-            Evaluation(self._store, clock=self._known.pop(name)["clock"], name=name).clear()
+            _kept.taken(self._store, name, self._known.pop(name)["clock"]).clear()
 
     def step(
         self,
@@ -232,7 +232,7 @@ def _add(evaluation: Evaluation, jobs: Iterable[PlanEvaluation], found: StepResu
         try:
             evaluation.add(job.name, job.plan, job.given, collapse=job.collapse)
         except FAILURES as error:
-            found.failed[job.name] = in_words(str(attributed(error)), job.plan)
+            found.failed[job.name] = in_words(reason_of(error), job.plan)
 
 
 def _begun_with(
@@ -253,30 +253,30 @@ def _begun_with(
 
 
 class _EvaluationCache:
-    """An LRU cache of evaluations between batches, by the token in their saved state.
+    """An LRU cache of evaluations between batches, one for each state.
 
     It exists because opening an evaluation with a thousand queries takes a second. If another process has advanced the
-    state, or a batch runs again, the token is unknown here and the evaluation is built from the state.
+    state, or a batch runs again, the state's token is another one and the evaluation is built from the state.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._by_token: OrderedDict[str, Evaluation] = OrderedDict()
+        self._by_lineage: OrderedDict[str, Evaluation] = OrderedDict()
 
     def taken(self, store: Store, name: str, clock: Clock) -> Evaluation:
         """Remove and return the evaluation of a state, so that only the caller has it."""
         token = read_head(StorePart(store, name)).get("token")
         with self._lock:
-            kept = None if token is None else self._by_token.pop(token, None)
+            kept = None if token is None else self._by_lineage.pop(lineage_of(token), None)
         return kept if kept is not None and kept.rebind(store) else Evaluation(store, clock=clock, name=name)
 
     def keep(self, evaluation: Evaluation) -> None:
         assert evaluation.token is not None
         with self._lock:
-            self._by_token[evaluation.token] = evaluation
-            while len(self._by_token) > self._most:
-                self._by_token.popitem(last=False)
+            self._by_lineage[lineage_of(evaluation.token)] = evaluation
+            while len(self._by_lineage) > self._most:
+                self._by_lineage.popitem(last=False)
 
 
 _kept = _EvaluationCache(256)

@@ -79,6 +79,7 @@ class Evaluation:
         self.low_watermark: int | None = head.get("low_watermark")
         self.now: int | None = head.get("now")
         self.token: str | None = head.get("token")
+        self._lineage = lineage_of(self.token or uuid4().hex)
         operators = self._store.get(_OPERATORS, 0)
         self._saved: dict[str, dict[str, Any]] = {} if operators is None else json.loads(operators)
         self._changed = False
@@ -275,7 +276,7 @@ class Evaluation:
             self._store.put(_OPERATORS, 0, f"{{{','.join(operators)}}}".encode())
             self._store.put(_QUERIES, 0, json.dumps(self._known).encode())
             self._changed = False
-        self.token = uuid4().hex
+        self.token = f"{self._lineage}.{uuid4().hex}"
         head: dict[str, object] = {"clock": self._clock, "low_watermark": self.low_watermark, "now": self.now}
         head |= {"token": self.token, "lacking": sorted(self._lacking)}
         self._store.put(_HEAD, 0, json.dumps(head).encode())
@@ -340,6 +341,11 @@ class Evaluation:
             OperatorState(self._store, key, saved["state"]).clear()
             self._families.keys.discard(key)
         self._saved.clear()
+
+
+def lineage_of(token: str) -> str:
+    """Return the part of a state's token that all tokens of this state have in common."""
+    return token.partition(".")[0]
 
 
 def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:

@@ -1,4 +1,6 @@
+import gc
 import json
+import weakref
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
@@ -15,6 +17,7 @@ from upstream.hosting import evaluations as evaluating
 from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation, WaitingTables, Watermarks
 from upstream.hosting.host_plan import Domain
 from upstream.hosting.messages import Message
+from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.relations.zsets import BEGINNING
@@ -50,6 +53,32 @@ def test_the_reason_of_a_failure_is_in_the_words_of_the_query():
     assert found.failed["q"].startswith("QueryError: ")
     assert "count(*) = 1" in found.failed["q"]
     assert "a:" not in found.failed["q"]
+
+
+def test_a_process_keeps_one_evaluation_of_a_state_and_none_of_a_state_that_is_gone():
+    made: list[weakref.ref[Evaluation]] = []
+
+    class Seen(Evaluation):
+        def __init__(self, *given, **named):
+            super().__init__(*given, **named)
+            made.append(weakref.ref(self))
+
+    store, elsewhere = DictStore(), DictStore()
+    with patch.object(evaluating, "Evaluation", Seen):
+        evaluations = Evaluations(store, {})
+        evaluations.step("e", "event", job("q"), moment(None, 5), rows(1), {})
+        other = again(evaluations, elsewhere)
+        elsewhere.values.update(store.values)
+        evaluations.step("e", "event", job("q"), moment(5, 6), rows(5), {})
+        gc.collect()
+        assert [each() is None for each in made] == [False]
+        other.step("e", "event", job("q"), moment(5, 6), rows(5), {})  # as after another process
+        gc.collect()
+        assert [each() is None for each in made] == [True, False]
+        other.keep(set())
+        gc.collect()
+        assert [each() is None for each in made] == [True, True]
+    assert not elsewhere.values
 
 
 def test_with_nothing_to_do_it_is_not_opened():

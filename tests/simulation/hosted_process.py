@@ -218,6 +218,6 @@ class HostProcess:
 
 def forget_hosting() -> None:
     """What a process has in memory is gone with it."""
-    for memory in (evaluations._kept._by_token, host_plan._plans, registries._versions, known_table._known):
+    for memory in (evaluations._kept._by_lineage, host_plan._plans, registries._versions, known_table._known):
         memory.clear()
     result_table._kept = result_table._RowCache()
