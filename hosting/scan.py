@@ -19,7 +19,7 @@ from ..core.rows.frames import some_at_once, split_punctuation, to_frame
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in
 from ..expressions.nodes import Expression
-from ..operators.relations.operator import FAILURES, attributed, computed
+from ..operators.relations.operator import FAILURES, computed, reason_of
 from ..operators.relations.plan.nodes import Stream
 from ..operators.relations.streams import SEQUENCE, TOMBSTONE
 from ..operators.relations.zsets import key_numbers, mixed
@@ -217,7 +217,7 @@ def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
     try:
         shard = shards_of(frame, route.by, route.stream.schema, shards)
     except FAILURES as error:
-        out.put_to_all(control_of("unroutable", routing=route.name, reason=str(attributed(error))))
+        out.put_to_all(control_of("unroutable", routing=route.name, reason=reason_of(error)))
         return
     for number, at in divided(shard, shards):
         out.put(number, control, to_frame(sent.take(pa.array(at))))

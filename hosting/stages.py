@@ -15,7 +15,7 @@ from ..core.feedback.reports import StageReport, write_report
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import from_frame, to_frame
-from ..operators.relations.operator import FAILURES, attributed
+from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.zsets import TIME
 from ..operators.runtime.shard_processor import ShardProcessor
@@ -299,7 +299,7 @@ class FirstShard(StageShard):
         try:
             shard = shards_of(changes, fragment.onward, fragment.plan.schema, self.plan.shards)
         except FAILURES as error:
-            self.known.fail(job.ids, str(attributed(error)))
+            self.known.fail(job.ids, reason_of(error))
             return
         for number, at in divided(shard, self.plan.shards):
             self._out.put(number, control, to_frame(table.take(pa.array(at))))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..operators.relations.operator import FAILURES, attributed
+from ..operators.relations.operator import FAILURES, reason_of
 from ..sink.results.result_table import ResultTable, SeenTable, stage
 from ..sink.spec.options import STORAGE_PREFIX
 from .host_plan import HostPlans, PlacedQuery
@@ -111,6 +111,6 @@ class MergeStep:
             came = result_rows(frames)
             result = stage(table, self.seen[leaving.name], came)
         except FAILURES as error:  # a repeat would fail the same way; after a full disk, it may not
-            return OutputControl("failed", leaving.query, leaving.name, reason=str(attributed(error))), None
+            return OutputControl("failed", leaving.query, leaving.name, reason=reason_of(error)), None
         took_s = time.perf_counter() - began
         return dataclasses.replace(leaving, count=came.rows.num_rows, took_s=took_s), result
