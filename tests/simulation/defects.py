@@ -181,6 +181,13 @@ _UNPLANNED = [
 ]  # fmt: skip
 
 
+def _any_count(checked: Any) -> Any:
+    def count(node: Any, text: Any, what: str, *, least: int = 1) -> int:
+        return int(node.name) if node.name.isdigit() else checked(node, text, what, least=least)
+
+    return count
+
+
 OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
     # A chain of 700 conditions is one deep tree, and the job plans it on the stack of its caller.
     "deep-chains": (
@@ -189,6 +196,20 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
             *_UNPLANNED,
             (_becomes(1 << 60), ("expressions.nodes:CHAIN",)),
             (_direct, tuple(f"hosting.{module}:on_deep_stack" for module in ("host_plan", "scan", "stages"))),
+        ],
+    ),
+    # ROWS 10^30 overflows in the job.
+    "any-count": (6, [(_any_count, tuple(f"sql.{module}:count" for module in ("select_list", "selects", "sources")))]),
+    # A column _upstream is there twice when the rows for the table are made.
+    "any-name": (5, [(_gives(False), ("sql.binder:is_reserved",))]),
+    # A jump of event time by a year is one step, with the results at all multiples of a period.
+    "any-jump": (
+        148,
+        [
+            (
+                _becomes(1 << 60),
+                tuple(f"operators.relations.changes:{name}" for name in ("_MOST", "_MOST_BYTES", "_MOST_STEPS")),
+            )
         ],
     ),
     # REPEAT(…, 2000000000) is computed before its size is checked.
