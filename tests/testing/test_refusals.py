@@ -70,6 +70,12 @@ def made(steps: Any, schema: Any = SCHEMA, **more: Any) -> StreamTester:
         (lambda s: window(s, "1 day", "1 s", method="wid"), "86,400 windows"),
         (lambda s: window(s, "1 day", "1 ms", output="all"), "86,400,000 results"),
         (lambda s: window(s, "1 hour", "1.000001 s"), "3,600,000,000 panes"),
+        (lambda s: s.union(s, prefer="up"), r"prefer='up'.*left, right"),
+        (lambda s: s.union(s, names=("a", "a")), r"names=\('a', 'a'\)"),
+        (lambda s: s.ordered(flush="slow"), "flush='slow' with flush_rows=None"),
+        (lambda s: s.ordered(flush="slow", flush_rows=3), "flush_rows=3 for 16 shards"),
+        (lambda s: s.ordered(flush="lazy"), "flush='lazy'"),
+        (lambda s: s.distinct(late="drop"), "late='drop'"),
     ],
 )
 def test_steps(steps, words):
@@ -99,6 +105,7 @@ def test_steps(steps, words):
         (lambda s: s.window("10 s").agg(k=us.count()), "an aggregate is named k"),
         (lambda s: s.window("10 s").agg(window_end=us.count()), "an aggregate is named window_end"),
         (lambda s: s.union(s.select("v + 1 AS w")), "differ in v, w"),
+        (lambda s: s.distinct("absent"), "distinct by absent"),
     ],
 )
 def test_columns(steps, words):
@@ -119,6 +126,8 @@ def test_columns(steps, words):
 def test_steps_that_would_wait_for_ever_for_a_low_watermark(steps):
     with pytest.raises(OptionError, match="promises nothing"):
         made(steps, watermark=us.Watermark.none())
+    with pytest.raises(OptionError, match="without a time"):
+        made(steps, event_time=None)
     made(steps)
 
 
@@ -156,5 +165,3 @@ def test_arguments():
         tester.latest(key="absent")
     with pytest.raises(SchemaError, match="time_format=epoch_ms"):
         made(lambda s: window(s, "10 s"), "k STRING, at BIGINT", time_format="epoch_ms")
-    with pytest.raises(OptionError, match="without a time"):
-        made(lambda s: window(s, "10 s"), event_time=None)
