@@ -9,6 +9,7 @@ stops the benchmark.
 - *peers*: the same queries by one host, by a streaming query each on Spark, and by Flink's statement set: processor
   time, from the start of the queries to their end, in a process that has done a smaller work of its kind before.
 - *register*: seconds until a new query has its first result while others run; parse and plan of one query.
+- *groups*: the bytes of state that a change of one row reads for the median of a large group, and for its list.
 - *weights*: the staleness of queries of weight 4 and of weight 1, where a batch has no time for the results of all.
 
 Works of a part share a process. The median of a work's batches leaves out the first one.
@@ -47,7 +48,7 @@ from .query_works import DELAY_S, WindowQuery, check, feed, window_queries
 __all__ = ["main"]
 
 US, SPARK, FLINK = "upstream", "spark", "flink"
-PARTS = ("alone", "many", "peers", "register", "weights")
+PARTS = ("alone", "many", "peers", "register", "groups", "weights")
 _OUT = CACHE / "queries"
 
 Aim = tuple[str, float | None, float, bool]
@@ -291,6 +292,52 @@ def register(sizes: Sizes) -> tuple[dict[str, Any], list[Aim]]:
     ]
 
 
+def groups(sizes: Sizes) -> tuple[dict[str, Any], list[Aim]]:
+    """Measure what a change of one row in a large group reads."""
+    progress(f"groups: one of {sizes.rows:,} rows")
+    list_ = _read_bytes("collect_set", pa.list_(pa.float64()), sizes.rows)
+    median = _read_bytes("median", pa.float64(), sizes.rows)
+    print(f"\nbytes of state read for a change of one row in a group of {sizes.rows:,}")
+    print(f"  {'for its list, which is the whole group':40} {list_:>12,}")
+    print(f"  {'for its median':40} {median:>12,}: {list_ / median:.0f} times less")
+    return {"list": list_, "median": median}, [("group read, x read for its median", list_ / median, 10, True)]
+
+
+def _read_bytes(function: str, kind: pa.DataType, rows: int) -> int:
+    """Return the bytes that an aggregate reads from the state when one row joins a group."""
+    import numpy as np
+    import polars as pl
+
+    from upstream.operators.relations.aggregate import AggregateOperator
+    from upstream.operators.relations.arrangement import OperatorState
+    from upstream.operators.relations.functions import AggregateCall
+    from upstream.operators.relations.operator import Evaluable
+    from upstream.operators.relations.zsets import Span, delta_frame
+    from upstream.operators.state.store import DictStore
+
+    value = Evaluable(lambda frame: frame.get_column("v"), frozenset("v"), pa.float64(), "v")
+
+    class ReadCounts(DictStore):
+        read = 0
+
+        def get(self, kind: str, page: int) -> bytes | None:
+            value = super().get(kind, page)
+            self.read += len(value or b"")
+            return value
+
+    store = ReadCounts()
+    saved: dict[str, Any] = {}
+    for time_us, size in ((1, rows), (2, 1)):
+        store.read = 0
+        state = OperatorState(store, "groups", saved)
+        call = AggregateCall(function, function, (value,), kind, share=0.5 if function == "median" else None)
+        operator = AggregateOperator(pa.schema([(function, kind)]), [], [call], state)
+        values = np.random.default_rng(time_us).random(size)
+        operator.step([delta_frame(pl.DataFrame({"v": values}), time_us, 1)], Span.first(time_us + 1))
+        saved = state.to_json()
+    return store.read
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("Continuous queries: one host for all, the fluent API, Spark, and Flink SQL.")
@@ -313,6 +360,7 @@ def main(given: Sequence[str] | None = None) -> None:
         "many": lambda: many(sizes),
         "peers": lambda: peers(sizes, args.engine or list(ENGINES)),
         "register": lambda: register(sizes),
+        "groups": lambda: groups(sizes),
         "weights": lambda: weights(*sizes.weights),
     }
     found: dict[str, Any] = {}

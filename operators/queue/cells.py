@@ -161,11 +161,6 @@ class Usage:
         """The share of the allocated space that was in use, on average over time; 1 if nothing was ever allocated."""
         return self.used / self.allocated if self.allocated else 1.0
 
-    @property
-    def page_fill(self) -> float:
-        """The share of the pages' space that was in use; 1 if there never was a page."""
-        return self.used / self.paged if self.paged else 1.0
-
 
 class OnDemandPages:
     """Fixed-size pages of locations, numbered ``page * slots + slot``.

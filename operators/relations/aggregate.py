@@ -18,6 +18,7 @@ from .arrangement import OperatorState
 from .functions import AggregateCall, Columns, Splits
 from .group_sums import DistinctSums, Points, Sums
 from .operator import Evaluable, Operator, with_columns
+from .ordered_values import OrderedValues
 from .zsets import (
     OLD,
     TIME,
@@ -43,8 +44,8 @@ _BUCKET, _BITS = "__bucket", "__bits"
 class GroupRows:
     """Aggregates that are computed from the rows of the groups that change.
 
-    An aggregate may be computable from representatives, as MAX is the MAX of some MAX. If all are, a large group's rows
-    are split into buckets by a hash of their values, with one representative each. A step then reads only the buckets
+    Each is computable from representatives, as MAX is the MAX of some MAX. A large group's rows are split into buckets
+    by a hash of their values, with one representative each. A step then reads only the buckets
     whose rows change, and the representatives of the others.
     State: the distinct rows of each group, and the representatives of large groups.
     """
@@ -68,10 +69,11 @@ class GroupRows:
     def step(self, points: Points, rows: pl.DataFrame, group: Int64s, counts: Int64s) -> pl.DataFrame:
         """Return the results at each change point. ``counts`` are each group's rows after the step."""
         stands = self._representatives_of(points)
-        after = buckets_for(counts, stands.bits) if self._columns.splits else stands.bits
+        after = buckets_for(counts, stands.bits)
         places = self._kept.places_of(rows, points.numbers[group])
         touched = np.unique(pairs(group, buckets_at(places, stands.bits[group])))
-        divided = np.flatnonzero(after != stands.bits)
+        # A step without changes reads the small groups too: they have no representatives.
+        divided = np.flatnonzero((after != stands.bits) | (stands.bits == 0))
         old = np.union1d(touched, every_bucket(divided, stands.bits[divided]))
         found = self._bucket_rows(points, rows, places, group, stands.bits, old)
         last = found.steps.lasts
@@ -88,31 +90,16 @@ class GroupRows:
             self._represent(points, stands, stays, kept[there], buckets, after)
         return results
 
-    def before(self, points: Points) -> pl.DataFrame:
-        """Return the results of groups whose only change point is the time before the step."""
-        stands = self._representatives_of(points)
-        nothing, none = empty_delta(self._rows), np.empty(0, dtype=np.int64)
-        small = np.flatnonzero(stands.bits == 0)
-        small = every_bucket(small, stands.bits[small])
-        found = self._bucket_rows(points, nothing, none.view(np.uint64), none, stands.bits, small)
-        return self._results(points, found, stands.rows, stands.group)
-
     def _representatives_of(self, points: Points) -> _Representatives:
         # While no group is large, nothing is searched for.
         numbers = points.numbers if self._kept_representatives.rows else points.numbers[:0]
         rows = self._kept_representatives.read(numbers)
-        group = self._groups(points, rows)
+        group = points.find(rows)
         mine = group < points.groups
         rows, group = rows.filter(pl.Series(mine)), group[mine]
         bits = np.zeros(points.groups, dtype=np.int64)
         bits[group] = int64s(rows, _BITS)
         return _Representatives(rows, group, pairs(group, int64s(rows, _BUCKET)), bits, mine)
-
-    def _groups(self, points: Points, rows: pl.DataFrame) -> Int64s:
-        """Return each row's group; for rows of other groups, a number above those of the groups."""
-        if not self._by:
-            return np.zeros(rows.height, dtype=np.int64)
-        return numbered(pl.concat([points.keys, rows.select(self._by)]), self._by).ids[points.groups :]
 
     def _bucket_rows(
         self, points: Points, rows: pl.DataFrame, places: UInt64s, group: Int64s, bits: Int64s, old: Int64s
@@ -121,7 +108,7 @@ class GroupRows:
         columns = [*self._by, *self._names]
         at = old >> BITS
         kept = self._kept.read_between(PlaceRanges.of_buckets(points.numbers[at], old & LOW, bits[at]))
-        of, kept_places = self._groups(points, kept), self._kept.places
+        of, kept_places = points.find(kept), self._kept.places
         mine = of < points.groups
         mine[mine] = is_among(pairs(of[mine], buckets_at(kept_places[mine], bits[of[mine]])), old)
         # Rows at other places are distinct and equal to none that changes.
@@ -162,8 +149,7 @@ class GroupRows:
         found, positions = np.unique(bucket[large], return_inverse=True)
         part = Live(0, len(found), large, positions, int64s(kept, WEIGHT)[large])
         group = found >> BITS
-        columns = [points.keys[group]] if self._by else []
-        new = pl.concat([*columns, self._part(part, kept, self._columns.splits)], how="horizontal").with_columns(
+        new = points.with_keys(group, self._part(part, kept, self._columns.splits).get_columns()).with_columns(
             pl.Series(_BUCKET, found & LOW), pl.Series(_BITS, after[group])
         )
         replaced = stands.mine.copy()
@@ -196,9 +182,7 @@ class GroupRows:
         if summaries:
             copies = np.repeat(np.arange(len(found)), part.weights)
             frame = values.select(self._names)[found[copies]].with_columns(pl.Series(_POINT, positions[copies]))
-            by_point = frame.select(_POINT).with_columns(pl.lit(None).alias(name) for name in summaries)
-            if frame.height:
-                by_point = frame.group_by(_POINT).agg(*summaries.values())
+            by_point = frame.group_by(_POINT).agg(*summaries.values())
             all_points = pl.DataFrame({_POINT: np.arange(size)})
             results.append(all_points.join(by_point, on=_POINT, how="left", maintain_order="left").drop(_POINT))
         return pl.concat(results, how="horizontal")
@@ -232,8 +216,9 @@ class AggregateOperator(Operator):
     """The aggregates of each group (GROUP BY). Without ``by`` there is one group from the beginning.
 
     Sums, counts, averages, variances and their DISTINCT forms follow from partial sums, which also take retractions.
-    All other functions are computed from the rows of the groups that change.
-    State: partial sums by group, the distinct values for DISTINCT, and :class:`~.group_rows.GroupRows` for the rest.
+    Percentiles and lists follow from the values in their order. All other functions are computed from the rows of the
+    groups that change.
+    State: partial sums by group, the distinct values for DISTINCT, percentiles and lists, and :class:`GroupRows`.
     """
 
     def __init__(
@@ -248,15 +233,19 @@ class AggregateOperator(Operator):
         self._names = dict(zip((name for name, _ in self._by), (name for name, _ in by), strict=True))
         self._values = state.values
         self._columns = Columns(calls)
-        by_schema = pa.schema([pa.field(name, each.type) for name, each in self._by])
+        self._by_schema = by_schema = pa.schema([pa.field(name, each.type) for name, each in self._by])
         self._sums = Sums(by_schema, {_ROWS: exact.count(), **self._columns.added}, self._columns.schema, state)
         self._distinct = [
             DistinctSums(by_schema, name, columns, aggregate, self._columns.schema, state)
             for name, (columns, aggregate) in self._columns.distinct.items()
         ]
-        self._of_rows: GroupRows | None = None
-        if self._columns.extremes or self._columns.summaries:
-            self._of_rows = GroupRows(by_schema, self._columns, state)
+        schema = self._columns.schema
+        self._ordered = [
+            OrderedValues(by_schema, schema.field(name), results, state)
+            for name, results in self._columns.ordered.items()
+        ]
+        some = self._columns.extremes or self._columns.summaries
+        self._of_rows = [GroupRows(by_schema, self._columns, state)] if some else []
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
@@ -281,10 +270,10 @@ class AggregateOperator(Operator):
         result = self._sums.step(points, rows, positions, weights)
         columns = [result]
         columns += [each.step(points, rows, ids) for each in self._distinct]
-        if self._of_rows is not None:
-            counts = result.get_column(_ROWS).to_numpy()[points.ends]
-            columns.append(self._of_rows.step(points, rows, ids, counts))
-        found = self._with_lists(pl.concat(columns, how="horizontal"))
+        counts = int64s(result, _ROWS)
+        columns += [each.step(points, rows, ids, counts[points.begins]) for each in self._ordered]
+        columns += [each.step(points, rows, ids, counts[points.ends]) for each in self._of_rows]
+        found = pl.concat(columns, how="horizontal")
         there = found.get_column(_ROWS).to_numpy() > 0
         if not by:
             there = there | (points.steps.times != OLD) | (not begins)
@@ -303,17 +292,11 @@ class AggregateOperator(Operator):
         ids = np.arange(count)
         numbers = key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64)
         points = self._points(keys, numbers, ids[:0], ids[:0])
-        columns = [self._sums.before(points)]
+        columns = [result := self._sums.before(points)]
         columns += [each.before(points) for each in self._distinct]
-        if self._of_rows is not None:
-            columns.append(self._of_rows.before(points))
-        found = self._shown(self._with_lists(pl.concat(columns, how="horizontal")))
-        return delta_frame(self._with_keys(points, found, ids), 0, 1)
-
-    def _with_lists(self, found: pl.DataFrame) -> pl.DataFrame:
-        """Replace null lists by empty ones: Spark collects no values into an empty list."""
-        lists = [(name, self.dtypes[name]) for name in self._columns.lists]
-        return found.with_columns(pl.col(name).cast(kind).fill_null(pl.lit([], kind)) for name, kind in lists)
+        rows, counts = empty_delta(pa.schema([*self._by_schema, *self._columns.schema])), int64s(result, _ROWS)
+        columns += [each.step(points, rows, ids[:0], counts) for each in (*self._ordered, *self._of_rows)]
+        return delta_frame(self._with_keys(points, self._shown(pl.concat(columns, how="horizontal")), ids), 0, 1)
 
     def _moved(self, points: Points, found: pl.DataFrame, there: npt.NDArray[np.bool_]) -> pl.DataFrame:
         """Retract each group's old row and emit its new one, at each change point."""

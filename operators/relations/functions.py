@@ -30,39 +30,24 @@ class AggregateCall:
     where: Evaluable | None = None  # Only rows for which it is true count.
     error: float | None = None  # The sketch's relative error; None for an exact count.
     stays: bool = False  # No row ever leaves.
+    share: float | None = None  # Of a percentile.
 
 
-_ADDED: Mapping[str, Callable[[str], Aggregate]] = {
+ADDED: Mapping[str, Callable[[str], Aggregate]] = {
     "avg": exact.avg,
     "count": exact.count,
-    "count_if": exact.count,
-    "mean": exact.avg,
-    "std": exact.stddev_samp,
-    "stddev": exact.stddev_samp,
     "stddev_pop": exact.stddev_pop,
     "stddev_samp": exact.stddev_samp,
     "sum": exact.sum_,
     "var_pop": exact.var_pop,
     "var_samp": exact.var_samp,
-    "variance": exact.var_samp,
 }
-_EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
-    "any": exact.max_,
-    "any_value": exact.any_value,
-    "bool_and": exact.min_,
-    "bool_or": exact.max_,
-    "every": exact.min_,
+EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
     "max": exact.max_,
     "min": exact.min_,
-    "some": exact.max_,
 }
 
-Summary = Callable[[Sequence[str]], pl.Expr]
-"""Maps the names of the arguments' columns to an expression over a group's rows, one for each copy."""
-
-
-def _values(name: str) -> pl.Expr:
-    return pl.col(name).drop_nulls()
+ORDERED = frozenset(["collect_set", "median", "percentile"])
 
 
 def _by(columns: Sequence[str], descending: bool, shown: int = 0) -> pl.Expr:
@@ -78,40 +63,16 @@ def _by(columns: Sequence[str], descending: bool, shown: int = 0) -> pl.Expr:
     return ordered.first()
 
 
-def _percentile(columns: Sequence[str]) -> pl.Expr:
-    value, share = columns
-    return _values(value).cast(pl.Float64).quantile(pl.col(share).first(), interpolation="linear")
-
-
-def _nth(columns: Sequence[str]) -> pl.Expr:
-    value, share = columns[:2]
-    sorted_ = _values(value).sort()
-    at = (pl.col(share).first() * pl.col(value).count()).ceil().cast(pl.Int64) - 1
-    return sorted_.get(at.clip(0), null_on_oob=True)
-
-
-_SUMMARIES: Mapping[str, Summary] = {
-    "array_agg": lambda columns: _values(columns[0]).sort().implode(),
-    "bit_and": lambda columns: _values(columns[0]).bitwise_and(),
-    "bit_or": lambda columns: _values(columns[0]).bitwise_or(),
-    "bit_xor": lambda columns: _values(columns[0]).bitwise_xor(),
-    "collect_list": lambda columns: _values(columns[0]).sort().implode(),
-    "collect_set": lambda columns: _values(columns[0]).unique().sort().implode(),
-    "max_by": lambda columns: _by(columns, True),
-    "median": lambda columns: _values(columns[0]).cast(pl.Float64).quantile(0.5, interpolation="linear"),
-    "min_by": lambda columns: _by(columns, False),
-    "mode": lambda columns: _values(columns[0]).mode().sort().first(),
-    "percentile": _percentile,
-    "percentile_approx": _nth,
-    "approx_percentile": _nth,
-}
-DISTINCT_COUNT = "approx_count_distinct"
-_SPLITS: Mapping[str, Callable[[Sequence[str]], Sequence[pl.Expr]]] = {
-    **{name: lambda columns, one=_SUMMARIES[name]: [one(columns)] for name in ("bit_and", "bit_or", "bit_xor")},
+_SUMMARIES: Mapping[str, Callable[[Sequence[str]], Sequence[pl.Expr]]] = {
+    "bit_and": lambda columns: [pl.col(columns[0]).bitwise_and()],
+    "bit_or": lambda columns: [pl.col(columns[0]).bitwise_or()],
+    "bit_xor": lambda columns: [pl.col(columns[0]).bitwise_xor()],
     "max_by": lambda columns: [_by(columns, True, shown) for shown in (0, 1)],
     "min_by": lambda columns: [_by(columns, False, shown) for shown in (0, 1)],
 }
-ALL = frozenset(_ADDED) | frozenset(_EXTREME) | frozenset(_SUMMARIES) | {DISTINCT_COUNT}
+"""From the arguments' columns: those of a row that represents several; the first is also the result."""
+DISTINCT_COUNT = "approx_count_distinct"
+ALL = frozenset([*ADDED, *EXTREME, *ORDERED, *_SUMMARIES, DISTINCT_COUNT])
 """All functions."""
 
 
@@ -124,26 +85,6 @@ def check(call: AggregateCall) -> None:
             expected=f"one of {', '.join(near or sorted(ALL))}",
             hint="for the value of the first or last row, use min_by or max_by with the time",
         )
-
-
-def added(function: str) -> Callable[[str], Aggregate] | None:
-    """Return the aggregate that follows from sums over changes; None for other functions."""
-    return _ADDED.get(function)
-
-
-def extreme(function: str) -> Callable[[str], Aggregate] | None:
-    """Return the aggregate of a function that is a least or greatest value; None for other functions."""
-    return _EXTREME.get(function)
-
-
-def summary(function: str) -> Summary:
-    """Return the expression for any other function, over all rows of a group."""
-    return _SUMMARIES[function]
-
-
-def split(function: str) -> Callable[[Sequence[str]], Sequence[pl.Expr]] | None:
-    """Return a function that computes the argument columns of one row that represents several; None if none can."""
-    return _SPLITS.get(function)
 
 
 class Splits(NamedTuple):
@@ -161,23 +102,26 @@ class Columns:
 
     def __init__(self, calls: Sequence[AggregateCall], prefixes: Sequence[str] = ()) -> None:
         fields: list[pa.Field] = []
+        shared: dict[tuple[Evaluable, Evaluable | None], str] = {}
         self._calls = calls
+        self._arguments: list[Sequence[Evaluable]] = []
         self._prefixes = prefixes or [f"__value{number}" for number in range(len(calls))]
         self.added: dict[str, Aggregate] = {}
         self.distinct: dict[str, tuple[list[str], Aggregate]] = {}
         self.extremes: dict[str, Aggregate] = {}
         self.summaries: dict[str, pl.Expr] = {}
+        self.ordered: dict[str, dict[str, float | None]] = {}
+        """By the column of the values: the shares of percentiles, and None for lists."""
         self.of_rows: list[str] = []
-        self.lists: list[str] = []
-        self.splits: Splits | None = Splits({}, {})
-        """None if an aggregate takes all rows of a group."""
+        self.splits = Splits({}, {})
         for prefix, call in zip(self._prefixes, calls, strict=True):
             check(call)
             names = [f"{prefix}_{place}" for place in range(max(len(call.arguments), 1))]
             kinds = [each.type for each in call.arguments] or [pa.bool_()]
-            make, outer = added(call.function), extreme(call.function)
+            make, outer = ADDED.get(call.function), EXTREME.get(call.function)
+            given = call.arguments
             if call.function == DISTINCT_COUNT:
-                names, kinds = names[:1], kinds[:1]  # the other argument is the error
+                names, kinds, given = names[:1], kinds[:1], given[:1]  # the other argument is the error
                 if call.error is None:
                     self.distinct[call.name] = (names, exact.count())
                 else:
@@ -197,36 +141,34 @@ class Columns:
             elif outer is not None:
                 self.extremes[call.name] = outer(names[0])
                 self.of_rows += names
-                if self.splits is not None:
-                    self.splits.extremes[call.name] = names[0]
+                self.splits.extremes[call.name] = names[0]
+            elif call.distinct:
+                raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
+            elif call.function in ORDERED:
+                column = shared.setdefault((call.arguments[0], call.where), names[0])
+                self.ordered.setdefault(column, {})[call.name] = call.share
+                given = given[: column == names[0]]
+                names, kinds = names[: len(given)], kinds[: len(given)]
             else:
-                if call.distinct and not call.function.startswith("collect_"):
-                    raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
-                function = "collect_set" if call.distinct else call.function
-                self.summaries[call.name] = summary(function)(names).alias(call.name)
+                summary = _SUMMARIES[call.function](names)
+                self.summaries[call.name] = summary[0].alias(call.name)
                 self.of_rows += names
-                parts = split(function)
-                if parts is None or self.splits is None:
-                    self.splits = None
-                else:
-                    self.splits.summaries.update(
-                        (name, each.alias(name)) for name, each in zip(names, parts(names), strict=True)
-                    )
-                if function.startswith("collect_") or function == "array_agg":
-                    self.lists.append(call.name)
+                self.splits.summaries.update(
+                    (name, each.alias(name)) for name, each in zip(names, summary, strict=True)
+                )
+            self._arguments.append(given)
             fields += [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
         self.schema = pa.schema(fields)
 
     def of(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add the columns to rows, with null where a row does not count."""
         columns: list[pl.Series] = []
-        for prefix, call in zip(self._prefixes, self._calls, strict=True):
-            arguments = call.arguments[:1] if call.function == DISTINCT_COUNT else call.arguments
+        for prefix, call, arguments in zip(self._prefixes, self._calls, self._arguments, strict=True):
             values = [each.series(rows, f"{prefix}_{place}") for place, each in enumerate(arguments)]
             counts = None if call.where is None else call.where.series(rows, "__where").fill_null(False)
-            make = added(call.function)
+            make = ADDED.get(call.function)
             if make is exact.count and not call.distinct:
-                values = [self._flag(rows, call, values, counts).alias(f"{prefix}_0")]
+                values = [self._flag(rows, values, counts).alias(f"{prefix}_0")]
             elif counts is not None:
                 masked = len(values) if make is not None or call.function in {"max_by", "min_by"} else 1
                 values[:masked] = [each.set(~counts, None) for each in values[:masked]]
@@ -234,9 +176,9 @@ class Columns:
         return rows.with_columns(columns)
 
     @staticmethod
-    def _flag(rows: pl.DataFrame, call: AggregateCall, values: list[pl.Series], counts: pl.Series | None) -> pl.Series:
+    def _flag(rows: pl.DataFrame, values: list[pl.Series], counts: pl.Series | None) -> pl.Series:
         """Return true for the rows that a count counts, and null for the others."""
         flag = pl.Series(np.ones(rows.height, dtype=np.bool_)) if counts is None else counts
         for each in values:
-            flag = flag & (each.fill_null(False) if call.function == "count_if" else each.is_not_null())
+            flag = flag & each.is_not_null()
         return flag.set(~flag, None)

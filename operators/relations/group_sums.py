@@ -27,6 +27,7 @@ from .zsets import (
     int64s,
     key_numbers,
     numbered,
+    places_among,
     to_table,
 )
 
@@ -89,16 +90,22 @@ class Points:
         points.net = True
         return points
 
+    def find(self, rows: pl.DataFrame) -> Int64s:
+        """Return the groups of rows from the state; a number above those of the groups for other groups' rows."""
+        by = self.keys.columns
+        return (
+            numbered(self.keys.vstack(rows[by]), by).ids[self.groups :] if by else np.zeros(rows.height, dtype=np.int64)
+        )
+
+    def with_keys(self, groups: Int64s, columns: Sequence[pl.Series]) -> pl.DataFrame:
+        """Return columns with the keys of their groups."""
+        return pl.DataFrame([*(self.keys[groups].get_columns() if self.keys.width else ()), *columns])
+
     def positions(self, groups: Int64s, times: Int64s) -> Int64s:
         """Return the positions of change points, given by group and time."""
         if self.net:
             return self.ends[groups]
-        size = len(groups)
-        order = np.lexsort((np.concatenate([times, self.steps.times]), np.concatenate([groups, self.steps.ids])))
-        is_point = order >= size
-        place = np.empty(size, dtype=np.int64)
-        place[order[~is_point]] = np.cumsum(is_point)[~is_point]
-        return place
+        return places_among(groups, times, self.steps.ids, self.steps.times)
 
 
 class Sums:
@@ -166,7 +173,7 @@ class Sums:
             return np.zeros(kept.num_rows, dtype=np.int64)
         keys = pl.from_arrow(kept.select(self._by))
         assert isinstance(keys, pl.DataFrame)
-        return numbered(points.keys.vstack(conformed(keys, dict(points.keys.schema))), self._by).ids[points.groups :]
+        return points.find(conformed(keys, dict(points.keys.schema)))
 
     def _net(self, n: int, old: pa.Table, of: Int64s, rows: pa.Table, group: Int64s, weights: Int64s) -> pa.Table:
         """Return the sums of n groups before and after a step whose changes all count at its end."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...core.rows.exact_integers import LOWEST, Int64s
 from .arrangement import OperatorState
-from .operator import Evaluable, Operator, with_columns
+from .operator import Evaluable, Operator, WaitingOperator, with_columns
 from .streams import SEQUENCE, TOMBSTONE, stream_schema
 from .zsets import (
     OLD,
@@ -33,7 +33,7 @@ from .zsets import (
 _AT = "__at"
 
 
-class NewestWindow(Operator):
+class NewestWindow(WaitingOperator):
     """``[PARTITION BY ... ROWS n]`` and ``LATEST``. Without ``partition``, all rows are one partition.
 
     A row enters at its time, and leaves when the n-th later row of its partition enters. The later row has the greater
@@ -56,12 +56,6 @@ class NewestWindow(Operator):
         rows = stream_schema(schema)
         self._pending = state.pending("pending", rows.append(pa.field(TIME, pa.int64())))
         self._kept = state.arrangement("kept", rows.append(pa.field(_AT, pa.int64())))
-
-    def acts(self, span: Span) -> bool:
-        return self._pending.due(span.until)
-
-    def due(self, low_watermark: int) -> int | None:
-        return self._pending.first
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...conf.errors import CheckpointError, TableError
 from ...expressions.compile import compiled
 from ...expressions.nodes import Expression, Field, fields
+from .arrangement import DueRows
 from .zsets import Span, dtype_of, dtypes_of, empty_delta
 
 
@@ -82,6 +83,18 @@ class Operator(ABC):
     def whole_from(self, since: int) -> int | None:
         """Return the time from which the relation is complete if its inputs are from ``since`` on; None if never."""
         return since
+
+
+class WaitingOperator(Operator):
+    """An operator with rows that wait for the low-watermark to pass their time."""
+
+    _pending: DueRows
+
+    def acts(self, span: Span) -> bool:
+        return self._pending.due(span.until)
+
+    def due(self, low_watermark: int) -> int | None:
+        return self._pending.first
 
 
 def with_columns(frame: pl.DataFrame, computed: Iterable[tuple[str, Evaluable]]) -> pl.DataFrame:

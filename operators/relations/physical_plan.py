@@ -16,7 +16,7 @@ from .join import JoinOperator, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
 from .newest import NewestByArrival, NewestWindow, TopRows
 from .operator import Evaluable, Operator
-from .plan.aggregates import error_of
+from .plan.aggregates import error_of, share_of
 from .plan.bounds import needed_of, never_changes, only_grows
 from .plan.identity import identity
 from .plan.nodes import (
@@ -135,6 +135,7 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
                     None if each.where is None else compile_(each.where, source.schema),
                     error_of(each) if stays and each.function == DISTINCT_COUNT else None,
                     stays,
+                    share_of(each),
                 )
                 for each in aggregates
             ]

@@ -12,7 +12,7 @@ from ...expressions.nodes import Expression, Field, substituted
 from ..aggregates.algebra import Aggregates
 from ..aggregates.sketches import sketchable
 from .arrangement import OperatorState
-from .functions import DISTINCT_COUNT, AggregateCall, Columns, added, extreme
+from .functions import ADDED, DISTINCT_COUNT, EXTREME, AggregateCall, Columns
 from .operator import Evaluable, computed
 from .plan.aggregates import error_of
 from .plan.identity import content, digest, identity, remembered
@@ -135,7 +135,7 @@ def _is_sliced(each: Aggregation) -> bool:
         return False
     if each.function == DISTINCT_COUNT:
         return sketchable(each.arguments[0].type)
-    return added(each.function) is not None or extreme(each.function) is not None
+    return each.function in ADDED or each.function in EXTREME
 
 
 _CHOSEN = "slices"
@@ -225,7 +225,7 @@ def _usual_measures(node: Node) -> tuple[Measure, ...]:
 def _measure(each: Aggregation, compile_: Callable[[Expression, pa.Schema], Evaluable], below: pa.Schema) -> Measure:
     name = digest((each.function, each.arguments, each.where, each.type))
     # Counts read whether a row counts, all others a value.
-    kind = each.function if each.function in {"count", "count_if"} else ""
+    kind = each.function if each.function == "count" else ""
     column = digest((kind, each.arguments, each.where))
     call = AggregateCall(
         name,

@@ -12,7 +12,7 @@ from ...conf.errors import QueryError
 from ...core.rows.exact_integers import HIGHEST, Int64s
 from ...expressions.calendar import FIRST_DAY, LAST_DAY
 from .arrangement import OperatorState
-from .operator import Operator
+from .operator import Operator, WaitingOperator
 from .streams import TOMBSTONE
 from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s, settled
 
@@ -42,7 +42,7 @@ def next_multiple(times: Int64s, slide: int | None) -> Int64s:
     return times if slide is None else -(-times // slide) * slide
 
 
-class TimeWindow(Operator):
+class TimeWindow(WaitingOperator):
     """``RANGE``, ``NOW`` and ``UNBOUNDED``, and hopping windows without their columns.
 
     Rows stay for ``range_us`` (None: forever) and enter and leave only at multiples of ``slide_us``. ``shift_us`` is
@@ -58,12 +58,6 @@ class TimeWindow(Operator):
         self.forgets = range_us is None
         more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _LEAVES)]
         self._pending = state.pending("pending", pa.schema([*schema, *more]))
-
-    def acts(self, span: Span) -> bool:
-        return self._pending.due(span.until)
-
-    def due(self, low_watermark: int) -> int | None:
-        return self._pending.first
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
@@ -101,7 +95,7 @@ class TimeWindow(Operator):
         return rows.filter(pl.col(_LEAVES) > pl.col(TIME))
 
 
-class HopWindow(Operator):
+class HopWindow(WaitingOperator):
     """Hopping windows with ``window_start`` and ``window_end`` as last columns: a row is in each window that has ended.
 
     At each multiple of the slide it leaves one window and enters the next. State: each row, by its next change.
@@ -114,12 +108,6 @@ class HopWindow(Operator):
         self._bounds = schema.names[-2:]
         more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT, _AT)]
         self._pending = state.pending("pending", pa.schema([*list(schema)[:-2], *more]))
-
-    def acts(self, span: Span) -> bool:
-        return self._pending.due(span.until)
-
-    def due(self, low_watermark: int) -> int | None:
-        return self._pending.first
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

@@ -282,6 +282,19 @@ def differences(ids: Int64s, values: Int64s) -> Int64s:
     return np.where(firsts, values, less)
 
 
+def places_among(ids: Int64s, values: Int64s, in_ids: Int64s, in_values: Int64s, *, after: bool = False) -> Int64s:
+    """Return how many of the other pairs, which are in order, are less than each pair; ``after`` counts equal ones."""
+    all_ids, all_values = [ids, in_ids], [values, in_values]
+    if after:
+        all_ids, all_values = all_ids[::-1], all_values[::-1]
+    # Equal pairs stay in the order in which they are given.
+    order = np.lexsort((np.concatenate(all_values), np.concatenate(all_ids)))
+    mine = (order >= len(all_ids[0])) == after
+    places = np.empty(len(ids), dtype=np.int64)
+    places[order[mine] - (len(in_ids) if after else 0)] = np.cumsum(~mine)[mine]
+    return places
+
+
 def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     """Return each number of the half-open ranges, preceded by the position of its range."""
     sizes = np.maximum(ends - begins, 0)
@@ -322,15 +335,10 @@ class Live(NamedTuple):
 def live(rows: Steps, group_of: Int64s, points: Steps, most: int = 1 << 22) -> Iterator[Live]:
     """Yield the rows that exist at each change point of their group, in parts that limit memory.
 
-    The first value of ``rows`` is the weight. ``points`` include the change points of the groups' rows. A part has at
-    most ``most`` entries, unless one point has more.
+    The first value of ``rows`` is the weight: it holds from the first of its group's ``points`` at or after its time. A
+    part has at most ``most`` entries, unless one point has more.
     """
-    size = len(rows.ids)
-    rank = np.lexsort((np.concatenate([rows.times, points.times]), np.concatenate([group_of[rows.ids], points.ids])))
-    # Each row's change point equals one of the group's; stable sorting puts the row's first.
-    is_point = rank >= size
-    place = np.empty(size, dtype=np.int64)
-    place[rank[~is_point]] = np.cumsum(is_point)[~is_point]
+    place = places_among(group_of[rows.ids], rows.times, points.ids, points.times)
     next_group = np.searchsorted(points.ids, group_of[rows.ids], side="right")
     ends = np.where(rows.lasts, next_group, np.append(place[1:], 0))
     there = np.flatnonzero(rows.values[0] > 0)

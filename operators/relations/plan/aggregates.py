@@ -202,6 +202,11 @@ def error_of(each: Aggregation) -> float:
     return _ERROR if given is None else given
 
 
+def share_of(each: Aggregation) -> float | None:
+    """Return the share of a percentile; None for other functions."""
+    return _number(each.arguments[1]) if each.function == "percentile" else {"median": 0.5}.get(each.function)
+
+
 def _number(expression: Expression) -> float | None:
     if not isinstance(expression, Constant) or isinstance(expression.value, bool):
         return None

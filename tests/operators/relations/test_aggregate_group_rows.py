@@ -19,11 +19,13 @@ CALLS = [
     (Aggregation("x", "min", V, c.LONG, where=c.LARGE), "min(v) FILTER (v > 1)"),
     (Aggregation("x", "bit_xor", V, c.LONG), "bit_xor(v)"),
     (Aggregation("x", "bit_and", V, c.LONG), "bit_and(v)"),
-    (Aggregation("x", "every", (c.LARGE,), c.BOOL), "bool_and(v > 1)"),
+    (Aggregation("x", "min", (c.LARGE,), c.BOOL), "bool_and(v > 1)"),
     (Aggregation("x", "max_by", (c.V, c.column("t")), c.LONG), "list(v ORDER BY t DESC, v DESC NULLS LAST)[1]"),
     (Aggregation("x", "min_by", (c.K, c.V), c.TEXT), "(list(k ORDER BY v, k DESC NULLS LAST) FILTER (v IS NOT NULL))[1]"),  # noqa: E501
+    (Aggregation("x", "median", V, pa.float64()), "median(v)"),
+    (Aggregation("x", "percentile", (c.V, c.constant(0.3, pa.float64())), pa.float64(), where=c.LARGE), "quantile_cont(v, 0.3) FILTER (v > 1)"),  # noqa: E501
 ]  # fmt: skip
-LIST = (Aggregation("y", "collect_list", V, pa.list_(c.LONG)), "coalesce(list(v) FILTER (v IS NOT NULL), [])")
+LIST = (Aggregation("y", "collect_set", V, pa.list_(c.LONG)), "coalesce(list(DISTINCT v) FILTER (v IS NOT NULL), [])")
 
 
 @given(

@@ -26,14 +26,14 @@ CALLS = (
     c.N,
     nodes.Aggregation("v", "count", (c.V,), c.LONG),
     nodes.Aggregation("vk", "count", (c.V, c.K), c.LONG),
-    nodes.Aggregation("c", "count_if", (c.LARGE,), c.LONG),
+    nodes.Aggregation("c", "count", (), c.LONG, where=c.LARGE),
     nodes.Aggregation("s", "sum", (c.V,), c.LONG),
     nodes.Aggregation("l", "sum", (c.V,), c.LONG, where=c.LARGE),
     nodes.Aggregation("a", "avg", (c.V,), DOUBLE),
     nodes.Aggregation("d", "stddev_samp", (c.V,), DOUBLE),
     nodes.Aggregation("g", "max", (c.V,), c.LONG),
     nodes.Aggregation("m", "min", (c.K,), c.TEXT, where=c.LARGE),
-    nodes.Aggregation("b", "bool_or", (c.LARGE,), c.BOOL),
+    nodes.Aggregation("b", "max", (c.LARGE,), c.BOOL),
     nodes.Aggregation("t", "sum", (c.V,), c.LONG),  # as another one
 )
 RANGES, HOPS = ((6, 4), (8, 2), (4, 4), (9, 3), (5, 1)), ((6, 3), (4, 4), (9, 6))
@@ -363,7 +363,7 @@ def test_conditions_and_projections_are_in_terms_of_the_stream():
         (over(nodes.TimeRange(4, 4), replace(SUM, distinct=True)), None, 0),
         (over(nodes.TimeRange(4, 4), replace(SUM, function="approx_count_distinct")), 4, 0),
         (over(nodes.TimeRange(4, 4), replace(SUM, function="approx_count_distinct", arguments=(LISTS,))), None, 0),
-        (over(nodes.TimeRange(4, 4), N, replace(SUM, function="collect_list", type=pa.list_(LONG))), None, 0),
+        (over(nodes.TimeRange(4, 4), N, replace(SUM, function="collect_set", type=pa.list_(LONG))), None, 0),
         (nodes.WindowOver(S, nodes.TimeRange(4, 4)), None, 0),
     ],
 )

@@ -1,0 +1,329 @@
+"""Percentiles and lists by group: the values of each group in their order, in buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from ...core.rows.exact_integers import LOWEST, Int64s, Mask
+from ..aggregates.parts import sort_keys
+from ..state import key_runs
+from ..state.key_runs import BITS, INNER_BITS, PlaceRanges, UInt64s, buckets_at, key_places, pairs
+from .arrangement import OperatorState
+from .group_sums import Points
+from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, expanded, int64s, key_numbers, live, places_among
+
+_BUCKET, _SIZE = "__bucket", "__size"
+_BITS = np.array([BITS])
+
+
+class OrderedValues:
+    """Percentiles and lists of the values of each group.
+
+    The distinct values of a large group are divided, in their order, into about as many buckets as a bucket has values.
+    A step reads the buckets in which a value changes or a percentile is, and the sizes of the others; for lists, it
+    reads all buckets.
+    ``results`` are the shares of the percentiles by name, and None for a list.
+    State: the distinct values of each group, and the buckets of large groups.
+    """
+
+    def __init__(
+        self, by: pa.Schema, column: pa.Field, results: Mapping[str, float | None], state: OperatorState
+    ) -> None:
+        self._name = name = column.name
+        self._shares = {each: share for each, share in results.items() if share is not None}
+        self._lists = [each for each, share in results.items() if share is None]
+        fields = [*by, column, pa.field(WEIGHT, pa.int64())]
+        self._values = state.arrangement(f"{name} in order", pa.schema(fields), [name])
+        fields += [pa.field(each, pa.int64()) for each in (_BUCKET, _SIZE)]
+        self._buckets = state.arrangement(f"buckets of {name}", pa.schema(fields), [_BUCKET])
+
+    def step(self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s) -> pl.DataFrame:
+        """Return the results at each change point. ``before`` are each group's rows before the step."""
+        known = rows.get_column(self._name).is_not_null()
+        rows, group = rows.filter(known), group[known.to_numpy()]
+        if points.net:
+            rows = rows.with_columns(pl.Series(TIME, points.steps.times[points.ends[group]]))
+        stored = self._buckets.read(points.numbers if self._buckets.rows else points.numbers[:0])
+        old, row, bucket = self._old_buckets(points, stored, rows.get_column(self._name), group, before)
+        old, into = _joined(old, bucket, points.groups, all_=bool(self._lists))
+        heads = old.at(np.diff(into, prepend=-1) != 0)
+        # All rows at places that change are read first, so new buckets get their numbers before the values are known.
+        most = _sums(into, old.size, len(heads.group)) + np.bincount(into[bucket], minlength=len(heads.group))
+        more = _unused(old, heads, most, points.groups)
+        values, kept = self._changed(points, old, more, into, rows, bucket)
+        buckets, values = _divided(heads, more, values, points.groups)
+        replaced = np.isin(np.arange(stored.height), row[old.read])
+        self._write(points, buckets, values, kept, replaced)
+        results = [self._list(each, points, buckets, values) for each in self._lists]
+        return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._shares else []))
+
+    def _old_buckets(
+        self, points: Points, stored: pl.DataFrame, values: pl.Series, group: Int64s, before: Int64s
+    ) -> tuple[_Buckets, Int64s, Int64s]:
+        """Return the buckets before the step, their positions in the state or -1, and the bucket of each value."""
+        of = points.find(stored)
+        at = np.flatnonzero(of < points.groups)
+        # A group that has no stored buckets has one, of at most its rows.
+        one = np.setdiff1d(np.arange(points.groups), of[at])
+        codes = _codes(pl.concat([stored.get_column(self._name)[at], values]))
+        groups = np.append(of[at], one)
+        bounds = np.append(codes[: len(at)], np.full(len(one), LOWEST))
+        zeros = np.zeros(len(one), dtype=np.int64)
+        order = np.lexsort((bounds, groups))
+        buckets = _Buckets(
+            groups[order],
+            np.append(int64s(stored, _BUCKET)[at], zeros)[order],
+            np.append(int64s(stored, _SIZE)[at], before[one])[order],
+            np.append(int64s(stored, WEIGHT)[at], zeros)[order],
+            np.append(np.zeros(len(at), dtype=np.bool_), np.ones(len(one), dtype=np.bool_))[order],
+        )
+        bucket = places_among(group, codes[len(at) :], buckets.group, bounds[order], after=True) - 1
+        # A value less than all of its group is in the first bucket.
+        bucket = np.maximum(bucket, np.searchsorted(buckets.group, group))
+        return buckets, np.append(at, np.full(len(one), -1))[order], bucket
+
+    def _changed(
+        self, points: Points, old: _Buckets, more: _Buckets, into: Int64s, rows: pl.DataFrame, bucket: Int64s
+    ) -> tuple[_Values, _Kept]:
+        """Return the distinct values of the buckets that are read, with their changes, and the rows in the state."""
+        kept = self._values.read_between(_ranges(points, old.at(old.read), more))
+        places = self._values.places
+        of = old.find(points.find(kept), places)
+        mine = (of >= 0) & old.read[of]
+        was = kept.filter(pl.Series(mine))
+        series = pl.concat([was.get_column(self._name), rows.get_column(self._name)])
+        codes = _codes(series)
+        of = into[np.append(of[mine], bucket)]
+        order = np.lexsort((codes, of))
+        starts = (np.diff(of[order], prepend=-1) != 0) | (np.diff(codes[order], prepend=0) != 0)
+        ids = np.empty(len(order), dtype=np.int64)
+        ids[order] = np.cumsum(starts) - 1
+        first = order[starts]
+        times = np.append(np.full(was.height, OLD), int64s(rows, TIME))
+        steps = cumulated(ids, times, np.append(int64s(was, WEIGHT), int64s(rows, WEIGHT)))
+        return _Values(series[first], of[first], steps), _Kept(mine, ids[: was.height], places[mine])
+
+    def _write(
+        self, points: Points, buckets: _Buckets, values: _Values, kept: _Kept, replaced: npt.NDArray[np.bool_]
+    ) -> None:
+        """Write the values and buckets that change; ``replaced`` are the stored buckets that were read."""
+        weights = values.steps.values[0][values.steps.lasts]
+        group = buckets.group[values.bucket]
+        series = values.values
+        inner = key_places(key_numbers(series.to_frame(), [self._name])) >> np.uint64(INNER_BITS + BITS)
+        places = _ranges(points, buckets.at(values.bucket)).first | inner
+        before = np.where(values.steps.times == OLD, values.steps.values[0], 0)[values.steps.firsts]
+        changed = weights != before
+        changed[kept.ids] |= kept.places != places[kept.ids]
+        over = kept.mine.copy()
+        over[over] = changed[kept.ids]
+        new = np.flatnonzero((weights != 0) & changed)
+        columns = [series[new], pl.Series(WEIGHT, weights[new])]
+        self._values.write_at(points.with_keys(group[new], columns), places[new], over)
+        several = np.bincount(buckets.group[buckets.size > 0], minlength=points.groups) > 1
+        some = np.flatnonzero(buckets.read & (buckets.size > 0) & (several[buckets.group] | (buckets.number != 0)))
+        group = buckets.group[some]
+        columns = [
+            series[np.searchsorted(values.bucket, some)],
+            pl.Series(WEIGHT, buckets.copies[some]),
+            pl.Series(_BUCKET, buckets.number[some]),
+            pl.Series(_SIZE, buckets.size[some]),
+        ]
+        self._buckets.write(points.with_keys(group, columns), points.numbers[group], replaced)
+
+    def _list(self, name: str, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
+        """Return the values at each change point."""
+        found: list[pl.Series] = []
+        for part in live(values.steps, buckets.group[values.bucket], points.steps):
+            by = np.argsort(part.positions, kind="stable")
+            ends = np.cumsum(np.bincount(part.positions - part.begin, minlength=part.end - part.begin))
+            items = values.values[part.ids[by]].to_arrow(compat_level=pl.CompatLevel.oldest())
+            found.append(pl.Series(name, pa.LargeListArray.from_arrays(np.append(0, ends), items)))
+        return pl.concat(found)
+
+    def _ranked(self, points: Points, buckets: _Buckets, values: _Values) -> list[pl.Series]:
+        """Return the percentiles at each change point."""
+        apart = np.flatnonzero(~buckets.read)
+        steps = values.steps
+        of = np.append(values.bucket[steps.ids], apart)
+        times = np.append(steps.times, np.full(len(apart), OLD))
+        moves = np.append(differences(steps.ids, steps.values[0]), buckets.copies[apart])
+        groups, moments = np.append(buckets.group[of], points.steps.ids), np.append(times, points.steps.times)
+        counts = cumulated(groups, moments, np.append(moves, np.zeros_like(points.steps.ids))).values[0]
+        at = np.flatnonzero(counts > 0)
+        ranks = [(counts[at] - 1) * share for share in self._shares.values()]
+        every = np.concatenate([part for each in ranks for part in (np.floor(each), np.ceil(each))]).astype(np.int64)
+        asked = np.tile(at, 2 * len(ranks))
+        group = points.steps.ids[asked]
+        bucket, rest = np.searchsorted(buckets.group, group), every
+        several = np.bincount(buckets.group, minlength=points.groups) > 1
+        if several.any():
+            mine, among = several[buckets.group[of]], several[group]
+            rows = cumulated(of[mine], times[mine], moves[mine])
+            bucket[among], rest[among] = _at_ranks(rows, buckets.group, points.steps, asked[among], every[among])
+        values = self._with_unread(points, buckets, values, np.unique(bucket[~buckets.read[bucket]]))
+        # The points of a bucket are those of its group at which one of its values is a result.
+        some, position = np.unique(bucket * points.size + asked, return_inverse=True)
+        inner = Steps(some // points.size, points.steps.times[some % points.size], [])
+        needed = np.bincount(inner.ids, minlength=len(buckets.group)) > 0
+        mine = needed[values.bucket[values.steps.ids]]
+        rows = Steps(values.steps.ids[mine], values.steps.times[mine], [values.steps.values[0][mine]])
+        ids, _ = _at_ranks(rows, values.bucket, inner, position, rest)
+        found: list[pl.Series] = []
+        for name, rank, mine in zip(self._shares, ranks, np.split(ids, len(ranks)), strict=True):
+            low, high = np.split(values.values[mine].cast(pl.Float64).to_numpy(), 2)
+            result = np.zeros(points.size)
+            # Spark's formula, so results are equal to the last bit.
+            with np.errstate(invalid="ignore"):
+                between = (np.ceil(rank) - rank) * low + (rank - np.floor(rank)) * high
+            result[at] = np.where(low == high, low, between)
+            found.append(pl.Series(name, result).set(pl.Series(counts == 0), None))
+        return found
+
+    def _with_unread(self, points: Points, buckets: _Buckets, values: _Values, some: Int64s) -> _Values:
+        """Add the values of some buckets without changes."""
+        if not len(some):
+            return values
+        rows = self._values.read_between(_ranges(points, buckets.at(some)))
+        of = buckets.find(points.find(rows), self._values.places)
+        mine = np.flatnonzero(np.isin(of, some))
+        order = mine[np.lexsort((_codes(rows.get_column(self._name)[mine]), of[mine]))]
+        size = len(values.bucket)
+        steps = Steps(
+            np.append(values.steps.ids, np.arange(size, size + len(order))),
+            np.append(values.steps.times, np.full(len(order), OLD)),
+            [np.append(values.steps.values[0], int64s(rows, WEIGHT)[order])],
+        )
+        series = pl.concat([values.values, rows.get_column(self._name)[order]])
+        return _Values(series, np.append(values.bucket, of[order]), steps)
+
+
+class _Buckets(NamedTuple):
+    """Buckets, in the order of their groups and values."""
+
+    group: Int64s
+    number: Int64s  # A part of the values' places.
+    size: Int64s  # The number of distinct values, at most.
+    copies: Int64s  # The number of values.
+    read: Mask  # The values are read from the state.
+
+    def at(self, which: Mask | Int64s) -> _Buckets:
+        return _Buckets(self.group[which], self.number[which], self.size[which], self.copies[which], self.read[which])
+
+    def find(self, group: Int64s, places: UInt64s) -> Int64s:
+        """Return the positions of the buckets of rows; -1 for others' rows."""
+        known = pairs(self.group, self.number)
+        order = np.argsort(known)
+        wanted = pairs(group, buckets_at(places, _BITS))
+        at = order[np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)]
+        return np.where(known[at] == wanted, at, -1)
+
+
+class _Values(NamedTuple):
+    """Distinct values, in the order of their buckets and their own."""
+
+    values: pl.Series
+    bucket: Int64s  # By value: the position of its bucket.
+    steps: Steps  # By value: its count.
+
+
+class _Kept(NamedTuple):
+    """The rows that were read."""
+
+    mine: Mask  # Of all rows, those of the values.
+    ids: Int64s  # Of these: the value's position.
+    places: UInt64s
+
+
+def _codes(values: pl.Series) -> Int64s:
+    """Return numbers in the order of the values."""
+    return sort_keys(values.to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+def _sums(of: Int64s, values: Int64s, size: int) -> Int64s:
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, of, values)
+    return total
+
+
+def _ranges(points: Points, *buckets: _Buckets) -> PlaceRanges:
+    """Return the places of buckets."""
+    group = np.concatenate([each.group for each in buckets])
+    number = np.concatenate([each.number for each in buckets])
+    return PlaceRanges.of_buckets(points.numbers[group], number, _BITS)
+
+
+def _wanted(sizes: Int64s, group: Int64s, groups: int) -> npt.NDArray[np.float64]:
+    """Return how many values each bucket should have."""
+    return np.maximum(key_runs.ROWS_OF_BUCKET, np.sqrt(_sums(group, sizes, groups)))[group]
+
+
+def _parts(sizes: Int64s, wanted: npt.NDArray[np.float64]) -> Int64s:
+    """Return into how many buckets each is divided."""
+    return np.where(sizes > 2 * wanted, np.ceil(sizes / wanted), 1).astype(np.int64)
+
+
+def _joined(old: _Buckets, changed: Int64s, groups: int, *, all_: bool) -> tuple[_Buckets, Int64s]:
+    """Return the buckets with those to read, and for each the position of the one that it becomes part of.
+
+    One that changes and has few values becomes part of the one before. Those without a stored size are always read.
+    """
+    touched = np.bincount(changed, minlength=len(old.group)) > 0
+    first = np.diff(old.group, prepend=-1) != 0
+    joins = touched & ~first & (4 * old.size < _wanted(old.size, old.group, groups))
+    read = old.read | touched | joins | all_
+    read[:-1] |= joins[1:]
+    return old._replace(read=read), np.cumsum(~joins) - 1
+
+
+def _unused(old: _Buckets, heads: _Buckets, most: Int64s, groups: int) -> _Buckets:
+    """Return as many buckets with unused numbers as those with at most so many values may need, by group."""
+    parts = np.where(heads.read, _parts(most, _wanted(np.zeros_like(most), heads.group, groups)), 1)
+    needed = _sums(heads.group, parts - 1, groups)
+    used = np.bincount(old.group, minlength=groups)
+    group, number = expanded(np.zeros_like(needed), np.where(needed > 0, needed + used, 0))
+    free = ~np.isin(pairs(group, number), pairs(old.group, old.number))
+    group, number = group[free], number[free]
+    some = np.arange(len(group)) - np.searchsorted(group, group) < needed[group]
+    group, number = group[some], number[some]
+    return _Buckets(group, number, np.zeros_like(group), np.zeros_like(group), np.ones(len(group), dtype=np.bool_))
+
+
+def _divided(heads: _Buckets, more: _Buckets, values: _Values, groups: int) -> tuple[_Buckets, _Values]:
+    """Divide buckets that have too many values."""
+    of = values.bucket
+    sizes = np.where(heads.read, np.bincount(of, minlength=len(heads.group)), heads.size)
+    parts = np.where(heads.read, _parts(sizes, _wanted(sizes, heads.group, groups)), 1)
+    begins = np.cumsum(parts) - parts
+    rank = np.arange(len(of)) - np.searchsorted(of, of)
+    of = begins[of] + rank * parts[of] // sizes[of]
+    found = heads.at(np.repeat(np.arange(len(parts)), parts))
+    new = np.arange(len(found.group)) != np.repeat(begins, parts)
+    group = found.group[new]
+    nth = np.arange(len(group)) - np.searchsorted(group, group)
+    found.number[new] = more.number[np.searchsorted(more.group, group) + nth]
+    weights = values.steps.values[0][values.steps.lasts]
+    size = np.where(found.read, np.bincount(of[weights != 0], minlength=len(found.group)), found.size)
+    copies = np.where(found.read, _sums(of, weights, len(found.group)), found.copies)
+    return found._replace(size=size, copies=copies), values._replace(bucket=of)
+
+
+def _at_ranks(rows: Steps, group_of: Int64s, points: Steps, at: Int64s, ranks: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the row with a rank at each of some change points, and the rank among its copies."""
+    found, rest = np.zeros_like(at), np.zeros_like(at)
+    for part in live(rows, group_of, points):
+        mine = np.flatnonzero((at >= part.begin) & (at < part.end))
+        by = np.argsort(part.positions, kind="stable")
+        ends = np.cumsum(part.weights[by])
+        begins = np.searchsorted(part.positions[by], at[mine])
+        rank = np.append(0, ends)[begins] + ranks[mine]
+        which = np.searchsorted(ends, rank, side="right")
+        found[mine] = part.ids[by][which]
+        rest[mine] = rank - np.append(0, ends)[which]
+    return found, rest
