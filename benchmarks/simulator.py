@@ -15,9 +15,10 @@ import numpy as np
 
 from upstream.datasource.connectors.synthetic.stream import Recipe, synthetic_arrivals
 from upstream.operators.capacity.simulation import ArrivalTrace, Server, SimulationFigures, shed_share, simulate
+from upstream.operators.queue.cells import Usage
 from upstream.operators.queue.monitor import StatisticsMonitor
 
-__all__ = ["COST_S", "Estimate", "Workload", "estimate", "run"]
+__all__ = ["COST_S", "Estimate", "Workload", "estimate", "page_fill", "run"]
 
 COST_S = 0.1
 """What a row costs in all figures of tr620: 10 rows per second go out."""
@@ -39,6 +40,11 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} ± {self.half:.2g}"
+
+
+def page_fill(usage: Usage) -> float:
+    """Return the share of the pages' space that was in use; 1 if there never was a page."""
+    return usage.used / usage.paged if usage.paged else 1.0
 
 
 def estimate(values: Sequence[float]) -> Estimate:

@@ -11,7 +11,7 @@ import numpy as np
 from upstream.operators.capacity.simulation import SimulationFigures
 
 from .shapes import Curve, Figure, Panel
-from .simulator import COST_S, Estimate, Workload, estimate, run
+from .simulator import COST_S, Estimate, Workload, estimate, page_fill, run
 
 __all__ = ["figure_5", "figure_7", "figure_9", "figure_16", "figure_17", "hump", "order_of_queues"]
 
@@ -223,7 +223,7 @@ def _memory(
     fill: list[Estimate] = []
     for x in xs:
         here = [outcome for given, outcome in runs.items() if given[parameter] == x]
-        fill.append(estimate([each.on_demand.page_fill for each in here]))
+        fill.append(estimate([page_fill(each.on_demand) for each in here]))
         for scheme, sides in (("on-demand", [r.on_demand for r in here]), ("naive", [r.naive for r in here])):
             found.setdefault((scheme, "effective"), []).append(estimate([side.effective for side in sides]))
             found.setdefault((scheme, "usage"), []).append(estimate([side.average for side in sides]))

@@ -11,7 +11,7 @@ from upstream.operators.windows.kinds import SlidingWindows
 from .models.marks import Result
 from .models.transitions import SEMANTICS, KeyTransitionGraph, Semantics
 from .shapes import Curve, Figure, Panel
-from .simulator import Estimate, estimate
+from .simulator import Estimate, estimate, page_fill
 from .window_simulator import TickOutcome, WindowLoad, run_windows, ticks
 
 __all__ = ["figure_12", "figure_13", "figure_13b", "figure_14", "window_memory"]
@@ -184,7 +184,7 @@ def window_memory(quick: bool) -> Figure:
             label = f"{semantics}, {name}"
             effective.append(Curve(label, blocks, [estimate([u.effective for u in row]) for row in side]))
             usage.append(Curve(label, blocks, [estimate([u.average for u in row]) for row in side]))
-        fill = [estimate([u.page_fill for u in row]) for row in sides["on-demand"]]
+        fill = [estimate([page_fill(u) for u in row]) for row in sides["on-demand"]]
         effective.append(Curve(f"{semantics}, page fill", blocks, fill))
         most = max(r.most_held for row in runs for r in row)
         # ω + δ - 1 (§7.2), where the committed window overlaps what follows it; a lazy one may not.
