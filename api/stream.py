@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import frame_argument, path_argument, text_argument
+from ..conf.options import frame_argument, path_argument, text_argument, word_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.rows.key import Key, json_tree
 from ..core.rows.text import check_collations
@@ -18,8 +18,8 @@ from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
 from ..operators.compile import BoundStream, bind, in_stages
 from ..operators.describe import Description, live_places, source_feeds
-from ..operators.ingest.dataframe import Idle, OnMalformed, plan_intake
-from ..operators.ingest.plan import policy_of
+from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
+from ..operators.ingest.plan import IntakePlan, policy_of
 from ..operators.runtime.dead_letters import late_feed
 from ..operators.runtime.steps import arrow_step
 from ..plan.explain import draw_plan, explain_plan, fusable
@@ -161,25 +161,18 @@ class UpdateStream(StreamWindows, StreamJoins):
         >>> late = us.Watermark.bounded("5 minutes")
         >>> stream = us.UpdateStream.from_dataframe(rows, key="value", event_time="timestamp", watermark=late)
         """
-        intake = plan_intake(
-            df,
-            key=Key.given(key),
-            time=text_argument("event_time", event_time),
-            feed=feed,
-            order=order,
-            deleted=deleted,
-            policy=policy_of(watermark, event_time),
-            idle=idle,
-            ets_delay=ets_delay,
-            time_format=time_format,
-            time_zone=time_zone,
-            on_malformed=on_malformed,
-            dead_letters=dead_letters,
-            set_aside=set_aside,
-            shards=shards,
-            name=name,
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        frame_argument("df", df)
+        policy = policy_of(watermark, event_time)
+        plan = IntakePlan(
+            name, Key.given(key), text_argument("event_time", event_time), time_format, time_zone, policy,
+            word_argument("on_malformed", on_malformed, OnMalformed) == "fail", shards,
+            to_arrow_schema(df.schema, timezone="UTC"), on_demand_watermark(policy, idle, ets_delay),
+        )  # fmt: skip
+        return cls._of(
+            intake(df, plan, feed=feed, order=order, deleted=deleted, dead_letters=dead_letters, set_aside=set_aside)
         )
-        return cls._of(intake)
 
     @property
     def df(self) -> DataFrame:

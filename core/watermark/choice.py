@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, get_args
+from typing import Any
 
 from ...conf.errors import OptionError
-from ...conf.options import count_argument, duration_argument
+from ...conf.options import count_argument, duration_argument, word_argument
 from .policies import PolicyName
 
 
@@ -51,8 +51,7 @@ class Watermark:
     confirmations: int | None = None
 
     def __post_init__(self) -> None:
-        if self.policy not in get_args(PolicyName):
-            raise OptionError(f"policy={self.policy!r}", expected="one of " + ", ".join(get_args(PolicyName)))
+        word_argument("policy", self.policy, PolicyName)
         for name, duration in (("delay", self.delay), ("max_jump", self.max_jump)):
             if duration is not None:
                 duration_argument(name, duration)

@@ -12,16 +12,12 @@ from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
 from ...conf.options import (
     column_argument,
-    count_argument,
     duration_argument,
-    frame_argument,
     path_argument,
-    text_argument,
 )
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.pushdown.at_source import refuse_preimages
 from ...core.rows.event_times import check_time_type, check_time_zone
-from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ...core.rows.text import check_collations
 from ...core.watermark.policies import Policy
@@ -41,54 +37,32 @@ _KAFKA = {"topic", "partition", "offset"}
 """Columns of Spark's Kafka source from which feeds and their order are derived."""
 
 
-def plan_intake(
+def intake(
     df: DataFrame,
+    plan: IntakePlan,
     *,
-    key: Key,
-    time: str | None,
     feed: str | Column | None,
     order: str | Column | None,
     deleted: str | Column | None,
-    policy: Policy,
-    idle: Idle,
-    ets_delay: str | None,
-    time_format: str | None,
-    time_zone: str,
-    on_malformed: OnMalformed,
     dead_letters: str | os.PathLike[str] | None,
     set_aside: Literal["late"] | None,
-    shards: int,
-    name: str,
 ) -> Intake:
-    """Check the arguments of ``UpdateStream.from_dataframe``, and return the input's node."""
+    """Return a DataFrame as an input, with the columns that name its feeds, their order and its tombstones."""
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    frame_argument("df", df)
     refuse_preimages(df, "an update stream")
-    _check_words(on_malformed, set_aside, shards, name)
+    if set_aside not in (None, "late"):
+        raise OptionError(f"set_aside={set_aside!r}", expected="'late', which sets copies of late rows aside, or None")
     for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
         column_argument(option, given)
-    text_argument("time_format", time_format)
-    _check_frame(df, key, time, stamped=policy.name == "heartbeat")
-    plan = IntakePlan(
-        name=name,
-        key=key,
-        time=time,
-        time_format=time_format,
-        time_zone=time_zone,
-        policy=policy,
-        fail=on_malformed == "fail",
-        shards=shards,
-        schema=to_arrow_schema(df.schema, timezone="UTC"),
-        on_demand=on_demand_watermark(policy, idle, ets_delay),
-    )
+    _check_frame(df, plan.key, plan.time, stamped=plan.stamped)
     check_types(plan)
     kafka = set(df.columns) >= _KAFKA
     if feed is None and kafka:
         feed = F.concat_ws("/", F.col("topic"), F.col("partition"))
         order = F.col("offset") if order is None else order
-    columns = {FEED: F.lit(name) if feed is None else _column(df, feed).cast("string")}
+    columns = {FEED: F.lit(plan.name) if feed is None else _column(df, feed).cast("string")}
     if order is not None:
         columns[ORDER] = _column(df, order)
     if deleted is not None:
@@ -96,11 +70,10 @@ def plan_intake(
     # Spark journals a batch's time before the batch runs: it is the first time at which the rows were visible.
     columns[ARRIVAL] = F.current_timestamp()
     return Intake(
-        key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
-        specification=plan, frame=df, columns=columns, name=name,
-        promises=plan.promises, paced=plan.on_demand is not None,
+        plan.key, plan.time, from_arrow_schema(plan.leaving), left_out_by_source(df),
+        specification=plan, frame=df, columns=columns, name=plan.name, promises=plan.promises,
+        paced=plan.on_demand is not None, late_aside=set_aside is not None,
         dead_letters=None if dead_letters is None else path_argument("dead_letters", dead_letters),
-        late_aside=set_aside is not None,
     )  # fmt: skip
 
 
@@ -130,22 +103,6 @@ def _column(df: DataFrame, given: str | Column) -> Column:
     if not isinstance(given, str):
         return given
     return F.col(quoted(given)) if given in df.columns else F.expr(given)
-
-
-def _check_words(on_malformed: str, set_aside: str | None, shards: int, name: str) -> None:
-    if on_malformed not in get_args(OnMalformed):
-        raise OptionError(
-            f"on_malformed={on_malformed!r}",
-            expected="'quarantine', which puts rows aside that have no key or no readable time, or 'fail'",
-        )
-    if set_aside not in (None, "late"):
-        raise OptionError(f"set_aside={set_aside!r}", expected="'late', which sets copies of late rows aside, or None")
-    count_argument("shards", shards)
-    if text_argument("name", name) is None or "/" in name or name != name.strip():
-        raise OptionError(
-            f"name={name!r}",
-            expected="the input's name, without a slash: its reports, and the files put aside, are named by it",
-        )
 
 
 def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped: bool) -> None:

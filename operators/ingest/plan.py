@@ -8,6 +8,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from ...conf.errors import OptionError
+from ...conf.options import count_argument, text_argument
 from ...conf.units import parse_duration_us
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.rows.key import Key
@@ -38,6 +39,15 @@ class IntakePlan:
     shards: int  # parts into which feeds are divided
     schema: pa.Schema  # of the arriving rows
     on_demand: OnDemandWatermark | None = None  # None: operators wait for silent feeds
+
+    def __post_init__(self) -> None:
+        count_argument("shards", self.shards)
+        text_argument("time_format", self.time_format)
+        if text_argument("name", self.name) is None or "/" in self.name or self.name != self.name.strip():
+            raise OptionError(
+                f"name={self.name!r}",
+                expected="the input's name, without a slash: its reports, and the files put aside, are named by it",
+            )
 
     @property
     def stamped(self) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 
 from ...conf.errors import OptionError
+from ...conf.options import flag_argument, word_argument
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, as_int64
 from ...plan.nodes import EMISSIONS, Emit, Output
 from .kinds import Windows
@@ -95,11 +94,8 @@ def latest_per_key(values: Int64s, codes: Int64s, keys: int) -> Int64s:
 
 def emit_for(output: str, *, early: object) -> Emit:
     """Return the emission for a user's arguments; refuse unknown ones, and early results of eager output."""
-    if output not in get_args(Output):
-        raise OptionError(f"output={output!r}", expected="one of " + ", ".join(get_args(Output)))
-    if not isinstance(early, bool):
-        raise OptionError(f"early={early!r}", expected="True or False")
-    if output == "eager" and early:
+    word_argument("output", output, Output)
+    if flag_argument("early", early) and output == "eager":
         raise OptionError(
             "output='eager' with early=True",
             expected="early=True with output='latest' or output='all' only",

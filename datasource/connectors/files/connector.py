@@ -125,7 +125,6 @@ class FilesConnector(Connector):
     def __init__(
         self,
         options: FilesOptions,
-        schema: pa.Schema | None = None,
         *,
         state_folder: str | None = None,
         access: FileAccess | None = None,
@@ -148,8 +147,6 @@ class FilesConnector(Connector):
         self._planner: SplitPlanner | None = None
         self._warned = False
         self._given_up: dict[str, int] = {}
-        if schema is not None:
-            self.fix_schema(schema)
 
     # The contract
 

@@ -207,14 +207,14 @@ class SyntheticConnector(Connector):
 
     A row is visible from its arrival on. The first step starts the feeds; that instant goes into the position. If only
     the input of *now* is wanted (a batch read, a first run with `Trigger.AvailableNow`), the feeds have already sent
-    all their `rows`. `schema` has some of the columns ``key``, ``time``, ``value`` and, if asked for, ``payload``.
+    all their `rows`. A schema has some of the columns ``key``, ``time``, ``value`` and, if asked for, ``payload``.
 
     Guarantee: a range has the same rows whenever and wherever it is read.
     """
 
     name: ClassVar[str] = "synthetic"
 
-    def __init__(self, options: SyntheticOptions, schema: pa.Schema | None = None) -> None:
+    def __init__(self, options: SyntheticOptions) -> None:
         self._options = options
         self._recipe = options.recipe()
         self._all = _columns(options)
@@ -223,8 +223,6 @@ class SyntheticConnector(Connector):
         self._origin_us: int | None = None
         described = repr((self._recipe, options.key_type, options.start_time_us))
         self._fingerprint = hashlib.sha256(described.encode()).hexdigest()[:16]
-        if schema is not None:
-            self.fix_schema(schema)
 
     def schema(self) -> pa.Schema:
         return self._schema

@@ -69,7 +69,10 @@ def connect(folder):
                 [(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))]
             )
         (parsed,) = parse_options({"path": str(folder), **options}, [FilesOptions])
-        return FilesConnector(parsed, schema, state_folder=None if state is None else str(state), key=key, time=time)
+        made = FilesConnector(parsed, state_folder=None if state is None else str(state), key=key, time=time)
+        if schema is not None:
+            made.fix_schema(schema)
+        return made
 
     return make
 

@@ -413,7 +413,8 @@ class Query:
 
     def restart(self) -> None:
         (options,) = parse_options({"path": str(self.folder / "data"), **self.options}, [FilesOptions])
-        self.connector = FilesConnector(options, SCHEMA, state_folder=str(self.folder / "state"))
+        self.connector = FilesConnector(options, state_folder=str(self.folder / "state"))
+        self.connector.fix_schema(SCHEMA)
 
     def batch(self, limit: Limit) -> int:
         """Read what the next batch has; how many rows it has had."""

@@ -41,7 +41,9 @@ def made(connector, step, columns=None):
 
 def frozen(schema=None, **given):
     """A connector that has all that there is, and its one step."""
-    connector = SyntheticConnector(options(**given), schema)
+    connector = SyntheticConnector(options(**given))
+    if schema is not None:
+        connector.fix_schema(schema)
     connector.freeze(NOW_US)
     return connector, connector.advance(None, NOW_US, Limit())
 
