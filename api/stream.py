@@ -28,8 +28,7 @@ from ..plan.nodes import InputRows, Node, left_out_by_source, source_text
 from ..plan.properties import check_columns, check_table_key
 from ..plan.rewrites import rewritten
 from ..sink.write_latest import write_latest
-from .joins import StreamJoins
-from .windows import StreamWindows
+from .windows_and_joins import WindowsAndJoins
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class UpdateStream(StreamWindows, StreamJoins):
+class UpdateStream(WindowsAndJoins):
     """Rows that update a key. Made by :func:`upstream.read`, or of a DataFrame.
 
     Parameters
