@@ -15,23 +15,17 @@ MOST_PAIRS = 1 << 28
 """The most (row, window) pairs that are made at once: 4 GB."""
 
 
-def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int64s, Int64s]:
-    """Return a (row, window) pair for each window of each row, in the order of rows, then of windows.
-
-    `through` is the last window to return. Landmark windows, which have no last id, require it.
-    """
-    if through is not None:
-        last = np.minimum(last, through)
+def expand(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
+    """Return a (row, window) pair for each window of each row, in the order of rows, then of windows."""
     # The distance of two int64 always fits 64 bits without a sign.
     more = last.view(np.uint64) - first.view(np.uint64)
     some = last >= first
     pairs = more[some].sum(dtype=np.float64) + np.count_nonzero(some)
     if pairs > MOST_PAIRS:
-        endless = bool((last == HIGHEST).any())
         raise OptionError(
             f"{len(first)} rows are in {pairs:.3g} windows",
             expected=f"at most {MOST_PAIRS} pairs of a row and a window at once",
-            hint="give the last window that is wanted" if endless else "use panes, a longer SLIDE, or smaller batches",
+            hint="use panes, a longer SLIDE, or smaller batches",
         )
     number = np.where(some, more.view(np.int64) + 1, 0)
     row = np.repeat(np.arange(len(first)), number)

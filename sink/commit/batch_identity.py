@@ -35,7 +35,7 @@ class Fingerprint(NamedTuple):
     It is recorded as a transaction's version, which stays when entries of the log are removed.
     """
 
-    batch: int  # low bits of the number: an older release records none and leaves an old fingerprint behind
+    batch: int  # low bits of the number: a write that records none leaves an earlier one behind
     offsets: int  # hash of the batch's offsets; 0 if they are unknown
     columns: int  # hash of the columns written, and of the one that marks deletions
 

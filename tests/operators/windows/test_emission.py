@@ -53,14 +53,6 @@ def test_pairs_at_the_ends_of_64_bits():
     assert wid.tolist() == [HIGHEST - 1, HIGHEST, LOWEST, LOWEST + 1, 1 << 62, (1 << 62) + 1, (1 << 62) + 2]
 
 
-def test_windows_without_an_end_need_one():
-    first, last = LandmarkWindows(slide=10).wids(np.array([5, 15, 45]))
-    with pytest.raises(OptionError, match="give the last window that is wanted"):
-        expand(first, last)
-    row, wid = expand(first, last, through=2)
-    assert list(zip(row.tolist(), wid.tolist(), strict=True)) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2)]
-
-
 @pytest.mark.parametrize("last", [MOST_PAIRS, HIGHEST - 1])
 def test_more_pairs_than_memory_are_refused(last):
     with pytest.raises(OptionError, match="use panes"):
