@@ -16,10 +16,10 @@ from ..hosting.host_plan import result_of
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
+from ..language import bind
 from ..operators.compile import places_read
 from ..operators.relations.plan.nodes import Stream
 from ..sink.latest_table import LatestTable
-from ..sql import bind
 from .stream import UpdateStream
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from upstream.hosting.journal import Settings
 from upstream.hosting.messages import Command
 from upstream.hosting.output import result_rows
 from upstream.hosting.registry import RegisteredQuery, Registry
+from upstream.language import Catalog, bind
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan
@@ -31,7 +32,6 @@ from upstream.operators.joins.shard import JoinShard
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.feeds import punctuation_rows
 from upstream.operators.state.store import DictStore, read_head
-from upstream.sql import Catalog, bind
 
 from .bai import COST_US, PASSES, RATES
 from .shapes import Curve, Figure, Panel

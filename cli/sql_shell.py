@@ -12,7 +12,7 @@ from ..conf.errors import OptionError, TableError, UpstreamError
 from ..hosting.host_plan import result_of
 from ..hosting.journal import known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
-from ..sql import bind
+from ..language import bind
 from .sql_statements import (
     HELP,
     Activate,

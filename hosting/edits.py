@@ -9,10 +9,10 @@ from dataclasses import replace
 from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
 from ..conf.locations import Place, check_apart, real_location, relation_of_places
 from ..expressions.kinds import UTC
+from ..language import Catalog, Query, bind
 from ..operators.relations.plan.nodes import Stream, walk
 from ..sink.commit.last_commit import read_query_id
 from ..sink.results.result_tables import refuse_foreign
-from ..sql import Catalog, Query, bind
 from ..storage.folder import folder_at
 from .host_plan import rehearse
 from .journal import (

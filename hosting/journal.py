@@ -23,7 +23,7 @@ from ..storage.atomic_write import write_whole
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
-    from ..sql.catalog import Catalog
+    from ..language.catalog import Catalog
 
 
 Kind = Literal[
@@ -90,7 +90,7 @@ class Settings:
     nonce: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
 
     def catalog(self) -> Catalog:
-        from ..sql.catalog import Catalog
+        from ..language.catalog import Catalog
 
         catalog = Catalog()
         for each in self.streams:

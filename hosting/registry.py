@@ -17,7 +17,7 @@ from ..operators.relations.plan.nodes import Stream
 from .journal import Change, Journal, Settings, found, known_name, relation_of, whole_view
 
 if TYPE_CHECKING:
-    from ..sql import Catalog, Query
+    from ..language import Catalog, Query
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ _versions: OrderedDict[str, _Versions] = OrderedDict()
 def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
     """Return a query with its plan; inactive if it cannot be bound."""
     # The process that plans batches needs no plans, and does without the parser.
+    from ..language import bind
     from ..operators.relations.operator import FAILURES, attributed
-    from ..sql import bind
 
     try:
         return replace(query, bound=bind(query.text, catalog.in_zone(query.time_zone)))

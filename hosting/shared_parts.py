@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 from ..expressions.kinds import UTC
+from ..language import Query, SharedWith, bind, plan_text
 from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
-from ..sql import Query, SharedWith, bind, plan_text
 from .host_plan import HostPlan, PlacedQuery
 from .journal import found
 from .registry import RegisteredQuery, Registry, text_of

@@ -47,8 +47,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 def _bind_ms(job: dict[str, Any]) -> float:
     import pyarrow as pa
 
+    from upstream.language import Catalog, bind
     from upstream.operators.relations.plan.nodes import Stream
-    from upstream.sql import Catalog, bind
 
     schema = pa.schema([("key", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("value", pa.int64())])
     catalog = Catalog(streams={"feed": Stream("feed", schema, event_time="at")})

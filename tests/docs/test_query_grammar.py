@@ -12,9 +12,9 @@ from kit.places import ROOT
 
 from upstream.cli import sql_statements
 from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select
-from upstream.sql import bind
-from upstream.sql.dialect import ContinuousSql, parse
-from upstream.sql.grammar import STREAM_OPERATORS, TABLE_FUNCTIONS, Grammar
+from upstream.language import bind
+from upstream.language.dialect import ContinuousSql, parse
+from upstream.language.grammar import STREAM_OPERATORS, TABLE_FUNCTIONS, Grammar
 
 GRAMMAR = modules.tool("query_grammar")
 

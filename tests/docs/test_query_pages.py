@@ -26,6 +26,7 @@ from upstream.hosting.host_plan import result_of
 from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
 from upstream.hosting.shared_parts import explain_among
+from upstream.language import Catalog, bind, plan_text
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.aggregates import AGGREGATES, ORDERLESS
 from upstream.operators.relations.plan.common_parts import shareable
@@ -34,7 +35,6 @@ from upstream.operators.relations.plan.nodes import Stream as StreamNode
 from upstream.operators.relations.plan.properties import on_arrival
 from upstream.operators.relations.zsets import BEGINNING
 from upstream.operators.state.store import DictStore
-from upstream.sql import Catalog, bind, plan_text
 
 
 def page(name: str) -> str:

@@ -15,9 +15,9 @@ from upstream.conf.errors import QueryRefusedError, SchemaError
 from upstream.expressions.compile import compiled
 from upstream.expressions.kinds import spark_name as type_name
 from upstream.expressions.nodes import Call, Expression, walk
+from upstream.language import Catalog, bind
 from upstream.operators.relations.plan.nodes import Project, Stream
 from upstream.operators.relations.plan.nodes import walk as walk_plan
-from upstream.sql import Catalog, bind
 
 from .beside_spark import Pair, compare, fails, without_rules
 from .sentences import SCHEMA, Sentences, rows

@@ -7,7 +7,7 @@ from kit.continuous import refused
 
 from upstream.expressions.literals import interval, length_us, number, type_of
 from upstream.expressions.places import Text
-from upstream.sql.dialect import parse
+from upstream.language.dialect import parse
 
 
 def item(sql: str) -> object:

@@ -7,9 +7,9 @@ from upstream.conf.errors import EnvironmentMissingError
 from upstream.expressions.nodes import Call, Constant
 from upstream.expressions.places import span
 from upstream.expressions.reader import NOT_ALIASES, NOT_NAMES, refuse_compiled, take_lists
+from upstream.language import bind
+from upstream.language.dialect import parse
 from upstream.operators.relations.plan.nodes import Where, walk
-from upstream.sql import bind
-from upstream.sql.dialect import parse
 
 
 def test_each_node_has_its_place():

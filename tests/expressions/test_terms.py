@@ -3,7 +3,7 @@ from kit.continuous import refused, relation
 from kit.refusals import refusals
 from sqlglot import exp
 
-from upstream.sql.dialect import ContinuousSql, parse
+from upstream.language.dialect import ContinuousSql, parse
 
 
 def written(node: exp.Expr) -> str:

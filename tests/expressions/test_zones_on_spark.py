@@ -13,8 +13,8 @@ import pytest
 
 from upstream.core.rows.event_times import _changes
 from upstream.expressions.nodes import Expression
+from upstream.language import Catalog, bind
 from upstream.operators.relations.plan.nodes import Project, Stream, walk
-from upstream.sql import Catalog, bind
 
 from .beside_spark import Pair, compare, listed, settings
 

@@ -16,8 +16,8 @@ from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError
 from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, record, refresh
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at, registry_now
+from upstream.language import bind, plan_text
 from upstream.operators.relations.plan.nodes import Stream, walk
-from upstream.sql import bind, plan_text
 
 OTHER = "SELECT vehicle_id, speed FROM LATEST(buses)"
 NO_WEIGHTS: tuple[Any, ...] = (0, -1, float("nan"), float("inf"), True, "2")

@@ -17,12 +17,12 @@ from upstream.hosting import evaluations as evaluating
 from upstream.hosting.evaluations import BatchContext, Evaluations, PlanEvaluation, WaitingTables, Watermarks
 from upstream.hosting.host_plan import Domain
 from upstream.hosting.messages import Message
+from upstream.language import bind
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.relations.zsets import BEGINNING
 from upstream.operators.state.store import DictStore
-from upstream.sql import bind
 
 MINUTE_US = 60_000_000
 START_US = int(EPOCH.timestamp() * 1_000_000)

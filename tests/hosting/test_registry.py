@@ -13,7 +13,7 @@ from upstream.conf.errors import CheckpointError
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.registry import RegistryTexts, registry_at, text_of
-from upstream.sql import bind
+from upstream.language import bind
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def bound(monkeypatch):
         texts.append(text)
         return bind(text, catalog)
 
-    monkeypatch.setattr("upstream.sql.bind", noted)
+    monkeypatch.setattr("upstream.language.bind", noted)
     return texts
 
 

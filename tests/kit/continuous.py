@@ -9,9 +9,9 @@ import pytest
 from hypothesis import strategies as st
 
 from upstream.conf.errors import QueryRefusedError
+from upstream.language import Catalog, Query, bind
 from upstream.operators.relations.plan.nodes import Changes, Node, Project, Relation, Stream, Where, walk
 from upstream.operators.relations.zsets import dtypes_of
-from upstream.sql import Catalog, Query, bind
 
 MOMENT = pa.timestamp("us", "UTC")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
+from upstream.language import Catalog, bind
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.relations.streams import TOMBSTONE
 from upstream.operators.relations.zsets import dtypes_of
 from upstream.operators.state.store import DictStore
-from upstream.sql import Catalog, bind
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Rows = Sequence[tuple[Any, ...]]

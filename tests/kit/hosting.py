@@ -20,6 +20,7 @@ from upstream.hosting.messages import Command
 from upstream.hosting.output import result_rows
 from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.registry import RegisteredQuery, Registry
+from upstream.language import Catalog, bind
 from upstream.operators.relations.plan.nodes import (
     Changes,
     GroupAggregates,
@@ -33,7 +34,6 @@ from upstream.operators.relations.plan.nodes import (
 from upstream.operators.relations.streams import SEQUENCE
 from upstream.operators.relations.zsets import dtypes_of
 from upstream.operators.runtime.feeds import punctuation_rows
-from upstream.sql import Catalog, bind
 
 from .continuous import BUSES, CATALOG, END_US, QUOTE, TRADE
 from .local_host import LocalHost, OutputRow

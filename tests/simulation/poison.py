@@ -26,7 +26,7 @@ from upstream.conf.errors import UpstreamError
 from upstream.hosting.host_plan import rehearse
 from upstream.hosting.messages import Command
 from upstream.hosting.output import result_rows
-from upstream.sql import bind
+from upstream.language import bind
 
 from .defects import OF_TEXTS, put_back
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kit.continuous import EPOCH
 
 from upstream.conf.errors import QueryRefusedError, SchemaError
+from upstream.language import Catalog, bind
 from upstream.operators.relations import physical_plan, zsets
 from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.evaluation import Evaluation
@@ -32,7 +33,6 @@ from upstream.operators.relations.plan.nodes import (
 )
 from upstream.operators.relations.zsets import TIME, WEIGHT, Span
 from upstream.operators.state.store import CountingStore, DictStore
-from upstream.sql import Catalog, bind
 
 from .checking import (
     LONG,

@@ -1,6 +1,6 @@
 from kit.refusals import refusals
 
-from upstream.sql.dialect import ContinuousSql, parse
+from upstream.language.dialect import ContinuousSql, parse
 
 test_refusals = refusals(
     ("", "the end of the query", ""),

@@ -3,9 +3,9 @@ from kit.continuous import only, relation
 from kit.refusals import refusals
 from sqlglot import exp
 
+from upstream.language.dialect import parse
+from upstream.language.predicates import is_value
 from upstream.operators.relations.plan.nodes import Join, Where, walk
-from upstream.sql.dialect import parse
-from upstream.sql.predicates import is_value
 
 OUTER = "SELECT a.sym FROM trade [NOW] AS a WHERE {}"
 INNER = "quote [RANGE 1 HOUR] AS b"

@@ -4,8 +4,8 @@ from sqlglot import exp
 
 from upstream.expressions.places import Text
 from upstream.expressions.scalars import unwrapped
-from upstream.sql.dialect import parse
-from upstream.sql.scalars import has_aggregate, has_query, has_window, read_call
+from upstream.language.dialect import parse
+from upstream.language.scalars import has_aggregate, has_query, has_window, read_call
 
 
 @pytest.mark.parametrize(

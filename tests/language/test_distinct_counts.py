@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit.continuous import BUSES, CATALOG, EPOCH, TRADE, refused, relation
 
+from upstream.language import bind
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.bounds import state_of
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.state.store import DictStore
-from upstream.sql import bind
 
 END_US = int((EPOCH + timedelta(days=2)).timestamp() * 1_000_000)
 PER_SYM = "SELECT sym, APPROX_COUNT_DISTINCT(n{}) AS x FROM trade{} GROUP BY sym"

@@ -4,7 +4,7 @@ from kit.continuous import refused, relation
 from upstream.expressions.nodes import Field
 from upstream.expressions.places import Text
 from upstream.expressions.scalars import Visible
-from upstream.sql.scope import OUTER, Scope, is_outer, outer_field
+from upstream.language.scope import OUTER, Scope, is_outer, outer_field
 
 X, Y, Z = (Field(name, pa.int64()) for name in "xyz")
 TEXT = Text("SELECT x")

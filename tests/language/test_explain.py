@@ -1,7 +1,7 @@
 import pytest
 from kit.continuous import CATALOG, FORMS
 
-from upstream.sql import bind, plan_text
+from upstream.language import bind, plan_text
 
 
 def explained(text: str) -> str:

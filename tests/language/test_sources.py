@@ -4,6 +4,7 @@ from kit.continuous import BUSES, DOMAINS, TRADE, only, relation
 from kit.refusals import refusals
 
 from upstream.expressions.nodes import Call, Field
+from upstream.language.sources import equalities, newest
 from upstream.operators.relations.plan.nodes import (
     Changes,
     Join,
@@ -14,7 +15,6 @@ from upstream.operators.relations.plan.nodes import (
     UnboundedWindow,
     WindowOver,
 )
-from upstream.sql.sources import equalities, newest
 
 test_what_is_refused = refusals(
     ("SELECT * FROM trades", "did you mean 'trade'?", "trades"),

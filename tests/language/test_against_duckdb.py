@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_streams
 
+from upstream.language import bind
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.state.store import DictStore
-from upstream.sql import bind
 
 STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
 DATABASE = duckdb.connect()

@@ -11,9 +11,9 @@ from kit.continuous import CATALOG, FORMS
 from sqlglot.tokenizer_core import TokenType
 
 from upstream.conf.errors import QueryRefusedError
-from upstream.sql import bind
-from upstream.sql.dialect import ContinuousSql, parse
-from upstream.sql.grammar import StreamOperator, StreamWindow
+from upstream.language import bind
+from upstream.language.dialect import ContinuousSql, parse
+from upstream.language.grammar import StreamOperator, StreamWindow
 
 
 @pytest.mark.parametrize("sql", FORMS)

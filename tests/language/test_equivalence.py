@@ -12,6 +12,7 @@ from kit.continuous import END_US, FORMS, bound, rows_of_streams
 from kit.known_columns import PLANS
 
 from upstream.hosting.host_plan import result_of
+from upstream.language import binder
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.bounds import state_of
 from upstream.operators.relations.plan.common_parts import in_words, shareable
@@ -20,7 +21,6 @@ from upstream.operators.relations.plan.normalize import normalized
 from upstream.operators.relations.plan.properties import key_of, never_null, on_arrival
 from upstream.operators.relations.zsets import TIME, WEIGHT, dtypes_of
 from upstream.operators.state.store import DictStore
-from upstream.sql import binder
 
 
 def as_written(sql):

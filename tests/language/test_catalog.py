@@ -3,9 +3,9 @@ import pytest
 from kit.continuous import CATALOG, MOMENT, TRADE
 
 from upstream.conf.errors import OptionError, SchemaError
+from upstream.language import Catalog
+from upstream.language.catalog import is_reserved
 from upstream.operators.relations.plan.nodes import Stream
-from upstream.sql import Catalog
-from upstream.sql.catalog import is_reserved
 
 
 def test_names_are_found_without_regard_to_case():
