@@ -82,15 +82,13 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
         elsewhere = {
             doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)
         }
-    prefix: str | None = getattr(groups[1], "PASSED_ON", None)
-    prefixes = (STORAGE_PREFIX,) if prefix is None else (STORAGE_PREFIX, prefix)
+    passed_on: Mapping[str, str] = getattr(groups[1], "PASSED_ON", {})
+    prefixes = (STORAGE_PREFIX, *passed_on)
     common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN, ignored_prefixes=prefixes)
     common = dataclasses.replace(common, storage=_after(STORAGE_PREFIX, given))
-    if prefix is not None:
-        passed_on = _after(prefix, given)
-        own = dataclasses.replace(
-            own, passed_on={key: value for key, value in passed_on.items() if prefix + key not in known}
-        )
+    for prefix, field in passed_on.items():
+        settings = {key: value for key, value in _after(prefix, given).items() if prefix + key not in known}
+        own = dataclasses.replace(own, **{field: settings})
     completed: Callable[[SourceOptions], SourceOptions] | None = getattr(own, "completed", None)
     if completed is not None:
         common = completed(common)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from ....conf.errors import OptionError
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
@@ -26,7 +27,7 @@ _NOT_PASSED_ON = {
     "key.deserializer": "set keyFormat instead",
     "value.deserializer": "set valueFormat instead",
 }
-_SECRET = re.compile(r"password|secret|token|credential|jaas|\bkey|\.pem$|\.key\b|oauth", re.IGNORECASE)
+_SECRET = re.compile(r"user\.info|password|secret|token|credential|jaas|\bkey|\.pem$|\.key\b|oauth", re.IGNORECASE)
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ _STARTS, _ENDS = _offsets("earliest", "latest"), _offsets("latest")
 class KafkaOptions:
     """The options of the `kafka` connector; see each option's documentation."""
 
-    PASSED_ON: ClassVar[str] = "kafka."
+    PASSED_ON: ClassVar[Mapping[str, str]] = {"kafka.": "passed_on", "schemaregistry.": "registry_settings"}
 
     servers: str | None = option(
         "kafka.bootstrap.servers",
@@ -157,9 +158,11 @@ class KafkaOptions:
         "schemaRegistry",
         text(),
         None,
-        "For Avro: the address of a schema registry, such as http://host:8081. If the registry needs them, "
-        "put user and password before the host. Values then begin with a zero byte and the number of their "
-        "schema, in Confluent's format.",
+        "For Avro: the address of a schema registry, such as http://host:8081. Values then begin with a zero "
+        "byte and the number of their schema, in Confluent's format. Options that begin with `schemaRegistry.` go "
+        "to confluent-kafka's registry client without that prefix: `basic.auth.user.info`, "
+        "`bearer.auth.credentials.source` for OAuth, `ssl.ca.location`. Their values appear in no message, "
+        "offset, or plan.",
     )
     avro_schema: str | None = option(
         "avroSchema",
@@ -178,6 +181,8 @@ class KafkaOptions:
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """Settings passed to the client unchanged, secrets included."""
+    registry_settings: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """The same for the client of the schema registry."""
 
     def check(self) -> None:
         """Raise one OptionError for all options with which nothing can be read."""
@@ -193,6 +198,10 @@ class KafkaOptions:
         ]
         if self.value_format == "avro" and self.avro_schema is None and self.schema_registry is None:
             problems.append("valueFormat=avro without `avroSchema` or `schemaRegistry`")
+        if self.registry_settings and self.schema_registry is None:
+            problems.append("settings of the schema registry without `schemaRegistry`, its address")
+        if self.schema_registry is not None and "@" in urlsplit(self.schema_registry).netloc:
+            problems.append("a password in `schemaRegistry`: give `schemaRegistry.basic.auth.user.info=USER:PASSWORD`")
         if self.value_format == "protobuf" and (self.descriptor_file is None or self.message_name is None):
             problems.append("valueFormat=protobuf without `descriptorFile` and `messageName`")
         if problems:
@@ -200,7 +209,7 @@ class KafkaOptions:
 
     def masked(self, said: str) -> str:
         """Return a message without the values of secret settings."""
-        for name, value in self.passed_on.items():
+        for name, value in {**self.passed_on, **self.registry_settings}.items():
             if _SECRET.search(name) and value:
                 said = said.replace(value, "***")
         return said

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import functools
 import io
 import json
 import os
-import urllib.error
-import urllib.request
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +74,7 @@ class AvroValues(_Records):
 
     def __init__(self, options: KafkaOptions) -> None:
         self._registry = options.schema_registry
+        self._settings = tuple(sorted(options.registry_settings.items()))
         self._given = options.avro_schema
         _fastavro()
 
@@ -119,7 +116,7 @@ class AvroValues(_Records):
         assert self._registry is not None
         if len(value) < _HEAD or value[0] != _MAGIC:
             raise ValueError("the value does not begin with a zero and the number of its schema")
-        return _registered(self._registry, int.from_bytes(value[1:_HEAD], "big"))
+        return _registered(self._registry, self._settings, int.from_bytes(value[1:_HEAD], "big"))
 
 
 class ProtobufValues(_Records):
@@ -182,34 +179,53 @@ def _parsed(text: str) -> Any:
         raise OptionError(f"avroSchema is no Avro schema: {error}") from error
 
 
-@functools.lru_cache(maxsize=1024)
-def _registered(registry: str, number: int) -> Any:
-    """Return a schema of the registry. A schema never changes under its number, so it is fetched once."""
-    parts = urlsplit(registry)
-    host = parts.netloc.rpartition("@")[2]
-    place = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/schemas/ids/{number}", "", ""))
-    request = urllib.request.Request(place, headers={"Accept": "application/json"})  # noqa: S310 the user's own address
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-        request.add_header("Authorization", "Basic " + base64.b64encode(pair).decode())
+_NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int}
+
+
+@functools.lru_cache(maxsize=8)
+def _registry(address: str, settings: tuple[tuple[str, str], ...]) -> Any:
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            found = json.load(answer)
-        if found.get("schemaType", "AVRO") != "AVRO":
-            raise ValueError(f"schema {number} of the registry is {found['schemaType']}, not Avro")
-        return _fastavro().parse_schema(json.loads(found["schema"]))
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "schemaRegistry needs confluent-kafka with its registry client, which is not installed",
+            hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
+        ) from error
+    try:
+        given = {name: _NUMBERS.get(name, str)(value) for name, value in settings}
+        return SchemaRegistryClient({"timeout": 30.0, **given, "url": address})
+    except (ValueError, TypeError, OSError) as error:
+        raise OptionError(
+            f"the client of the schema registry refuses its settings: {error}",
+            hint="correct the options that begin with schemaRegistry",
+        ) from error
+
+
+# A schema never changes under its number.
+@functools.lru_cache(maxsize=1024)
+def _registered(address: str, settings: tuple[tuple[str, str], ...], number: int) -> Any:
+    """Return a schema of the registry."""
+    client = _registry(address, settings)
+    from confluent_kafka.schema_registry import SchemaRegistryError
+
+    try:
+        found = client.get_schema(number)
+    except SchemaRegistryError as error:
+        if error.http_status_code == 404:
             raise ValueError(f"the registry has no schema {number}") from error
-        raise _unregistered(place, error) from error
-    except (OSError, KeyError) as error:
-        raise _unregistered(place, error) from error
+        raise _no_answer(address, error) from error
+    except Exception as error:  # the transport's and the token server's errors have no common root
+        raise _no_answer(address, error) from error
+    if found.schema_type not in {None, "AVRO"}:
+        raise ValueError(f"schema {number} of the registry is {found.schema_type}, not Avro")
+    return _fastavro().parse_schema(json.loads(found.schema_str))
 
 
-def _unregistered(place: str, error: Exception) -> UpstreamError:
+def _no_answer(address: str, error: Exception) -> UpstreamError:
     return UpstreamError(
-        f"the schema registry does not answer at {place}: {error}",
-        hint="see that it is up and can be reached from the workers, and correct schemaRegistry; then restart",
+        f"the schema registry at {address} does not answer: {error}",
+        hint="see that it is up and can be reached from the workers, and correct the options that begin with "
+        "schemaRegistry; then restart",
     )
 
 

@@ -25,7 +25,7 @@ from .table import NEW_CHECKPOINT, TableLog, TableVersion, count_rows, describe,
 class LatestOptions:
     """The options of the `latest` connector; see each option's documentation."""
 
-    PASSED_ON: ClassVar[str] = "storage."
+    PASSED_ON: ClassVar[Mapping[str, str]] = {"storage.": "passed_on"}
 
     path: str | None = option(
         "path",

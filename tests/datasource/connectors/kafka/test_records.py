@@ -51,6 +51,12 @@ class Registry(BaseHTTPRequestHandler):
         if number in self.known:
             self.wfile.write(json.dumps({"schema": json.dumps(self.known[number])}).encode())
 
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps({"access_token": "t0ken", "token_type": "Bearer", "expires_in": 60}).encode())
+
     def log_message(self, *_: Any) -> None:
         pass
 
@@ -85,7 +91,10 @@ def test_avro_by_a_schema_given(tmp_path):
 
 
 def test_avro_by_a_registry_with_schemas_that_grow(registry):
-    values = AvroValues(KafkaOptions(schema_registry=f"http://me:s3cret@{registry}", avro_schema=json.dumps(NEW)))
+    user = {"basic.auth.user.info": "me:s3cret"}
+    values = AvroValues(
+        KafkaOptions(schema_registry=f"http://{registry}", avro_schema=json.dumps(NEW), registry_settings=user)
+    )
     sample = [
         b"\x00" + number.to_bytes(4, "big") + avro(schema) for number, schema in ((1, OLD), (2, NEW), (9, OLD))
     ] + [avro(OLD)]
@@ -101,11 +110,26 @@ def test_avro_by_a_registry_with_schemas_that_grow(registry):
     ]
 
 
+def test_a_registry_takes_a_token_of_an_oauth_server(registry):
+    token = {"source": "OAUTHBEARER", "issuer.endpoint.url": f"http://{registry}/token", "client.id": "me"}
+    token |= {"client.secret": "s3cret", "scope": "read", "logical.cluster": "lsrc-1"}
+    names = {"source": "credentials.source"}
+    settings = {f"bearer.auth.{names.get(name, name)}": value for name, value in token.items()}
+    values = AvroValues(KafkaOptions(schema_registry=f"http://{registry}", registry_settings=settings))
+    rows, _ = read(values, [b"\x00" + (1).to_bytes(4, "big") + avro(OLD)])
+    assert [row["plate"] for row in rows] == ["A 1"]
+    assert ("/schemas/ids/1", "Bearer t0ken") in Registry.asked
+
+
 def test_a_registry_that_does_not_answer_is_an_error_without_its_password():
-    values = AvroValues(KafkaOptions(schema_registry="http://me:s3cret@127.0.0.1:1"))
+    once = {"basic.auth.user.info": "me:s3cret", "max.retries": "0"}
+    values = AvroValues(KafkaOptions(schema_registry="http://127.0.0.1:1", registry_settings=once))
     with pytest.raises(UpstreamError, match="does not answer") as error:
         read(values, [b"\x00\x00\x00\x00\x01" + avro(OLD)], pa.schema([("plate", pa.string())]))
     assert "s3cret" not in str(error.value)
+    unknown = KafkaOptions(schema_registry="http://127.0.0.1:1", registry_settings={"ssl.unknown": "1"})
+    with pytest.raises(OptionError, match=r"ssl\.unknown"):
+        AvroValues(unknown).infer([b"\x00\x00\x00\x00\x01"])
 
 
 def test_avro_that_is_no_column():
