@@ -106,6 +106,9 @@ _TYPES = {
     "REAL": exp.DType.FLOAT,
     "DOUBLE": exp.DType.DOUBLE,
     "STRING": exp.DType.TEXT,
+    "VARCHAR": exp.DType.VARCHAR,
+    "CHAR": exp.DType.VARCHAR,
+    "CHARACTER": exp.DType.VARCHAR,
     "BINARY": exp.DType.BINARY,
     "DATE": exp.DType.DATE,
     "TIMESTAMP": exp.DType.TIMESTAMP,
@@ -253,6 +256,10 @@ class Reader(SparkParser):
             self.need(T.R_PAREN, ")")
             if len(parameters) > 2:
                 self.refuse("decimal has a precision and a scale", at=token)
+        if kind is exp.DType.VARCHAR:  # a text of any length, as in Spark's casts
+            self.need(T.L_PAREN, f"{token.text}(40), for example; STRING has no length")
+            self._parameter()
+            self.need(T.R_PAREN, ")")
         return self.made(token, exp.DataType(this=kind, expressions=parameters, nested=False))
 
     def _parameter(self) -> exp.DataTypeParam:

@@ -10,6 +10,7 @@ from .beside_spark import Pair, compare, listed
 
 TEXTS = """
 CAST(d AS STRING); concat('is ', d, ' and ', f); d || f; CAST(d * 1e7 AS STRING); CAST(d AS INT);
+CAST(s AS VARCHAR(2)); length(CAST(s AS CHAR(9)));
 CAST(d AS DECIMAL(12, 3)); CAST(d AS TIMESTAMP); CAST(s AS INT); CAST(s AS DOUBLE); try_cast(s AS DOUBLE);
 CAST(s AS BOOLEAN); CAST(s AS DATE); CAST(s AS TIMESTAMP); i * 1000000; i + n; 1 / i; n / 0; i % 3; -n; abs(n);
 data.b::DOUBLE + 1; DATA.S; data['s']; data.d.x IS NULL; coalesce(data.b::DOUBLE, 0);
