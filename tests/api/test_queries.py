@@ -6,6 +6,7 @@ from kit.registries import COUNTS, FAST, OF_FAST
 
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError, TableError
+from upstream.core.rows.key import Key
 from upstream.hosting.journal import Journal
 from upstream.testing.inputs import Input
 
@@ -13,7 +14,7 @@ BUSES = "vehicle_id STRING, route_id STRING, speed DOUBLE, timestamp TIMESTAMP"
 
 
 def stream(schema: str = BUSES, key: str = "vehicle_id", time: str | None = "timestamp") -> us.UpdateStream:
-    return us.UpdateStream._of(Input("", schema, (key,), time, None, None).node)
+    return us.UpdateStream._of(Input("s", schema, Key((key,)), time, None, None).node)
 
 
 @pytest.fixture
