@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import errors, testing
+    from .api.job import sql
     from .api.queries import Queries, queries
     from .api.stream import UpdateStream, read
     from .conf.session import check_session, session
@@ -58,6 +59,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "queries",
     "read",
     "session",
+    "sql",
     "testing",
     "write_batch",
     "write_latest",
@@ -90,6 +92,7 @@ _HOMES = {
     "queries": ".api.queries",
     "read": ".api.stream",
     "session": ".conf.session",
+    "sql": ".api.job",
     "write_batch": ".sink.write_batch",
     "write_latest": ".sink.write_latest",
     "CommitSummary": ".sink.figures.summary",

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location, checkpoint_location, is_remote
+from ..conf.locations import absolute_location, checkpoint_location, is_remote, source_address
 from ..core.rows.key import KEY_OPTION
 from .failures import CommandFailure, failure_of, with_log
 from .options import (
@@ -26,6 +26,7 @@ from .options import (
     with_pairs_of_the_file,
 )
 from .queries import app as queries
+from .run import commands as job_commands
 from .sql import commands as sql_commands
 from .table_commands import commands
 
@@ -187,9 +188,8 @@ def latest(
     are the time up to which the table is complete, and how long the last batch took.
     """
     from .latest import LatestJob, follow
-    from .sql import source_options
 
-    source, implied = source_options(source)
+    source, implied = source_address(source)
     options = {**implied, **name_values(option, "--option")}
     storage = {name[8:]: value for name, value in options.items() if name.lower().startswith("storage.")}
     options = {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
@@ -343,6 +343,7 @@ def serve(
 
 
 app.add_typer(commands)
+app.add_typer(job_commands)
 app.add_typer(sql_commands)
 app.add_typer(queries, name="queries")
 

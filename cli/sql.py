@@ -1,4 +1,4 @@
-"""``upstream sql``: a query from the shell, or statements at a prompt; streams and sources in one word."""
+"""``upstream sql``: statements from the shell, or at a prompt."""
 
 from __future__ import annotations
 
@@ -7,104 +7,25 @@ import signal
 import sys
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..conf.errors import OptionError, UpstreamError
+from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, CommandFailure, with_log
 from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
-    from ..api.stream import UpdateStream
+    from ..language.statements import Statement
     from .sql_shell import Shell
-
-
-_KAFKA = "kafka://"
-_LATEST = "latest:"
-
-
-def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the path, if `source` is one, and the options that an address implies.
-
-    Addresses are ``kafka://host:port,host:port/topic,topic``, and ``latest:`` with the path of a table that another
-    query writes.
-    """
-    if source is not None and source.startswith(_LATEST):
-        return source[len(_LATEST) :], {"connector": "latest"}
-    if source is None or not source.startswith(_KAFKA):
-        return source, {}
-    servers, _, topics = source[len(_KAFKA) :].partition("/")
-    if not servers or not topics.strip("/"):
-        raise OptionError(
-            f"--from {source!r}",
-            expected="kafka://host:port/topic",
-            hint="name a broker and a topic; several of either are separated by commas",
-        )
-    return None, {"connector": "kafka", "kafka.bootstrap.servers": servers, "subscribe": topics.strip("/")}
-
-
-_FORM = "NAME=PATH;key=COLUMN;time=COLUMN, such as buses=feed/;key=vehicle_id;time=timestamp"
-
-# Arguments of `read` that are no options of the source.
-_NOT_OPTIONS = ("path", "event_time", "watermark", "watermark_delay", "coalesce")
-
-
-@dataclass(frozen=True)
-class StreamChoice:
-    """A stream of the command line."""
-
-    name: str  # its name in queries
-    path: str | None  # a file, a folder or a pattern; None for a connector that needs none
-    key: tuple[str, ...]
-    time: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)  # of the source
-
-    @classmethod
-    def parse(cls, text: str) -> StreamChoice:
-        """Parse a stream: its name, its source, then ``key``, ``time`` and options of the source.
-
-        The source is a path, or an address as ``upstream latest --from`` takes it. Commas separate several key columns.
-        """
-        first, *others = (each.strip() for each in text.split(";"))
-        name, equals, source = first.partition("=")
-        if not equals or not name.strip() or not source.strip():
-            raise OptionError(f"--stream {text!r}", expected=_FORM)
-        given: dict[str, str] = {}
-        for each in filter(None, others):
-            option, equals, value = (part.strip() for part in each.partition("="))
-            if not equals or not option or not value:
-                raise OptionError(f"--stream {text!r} has {each!r} after a semicolon", expected="OPTION=VALUE")
-            if option.lower() in _NOT_OPTIONS:
-                raise OptionError(
-                    f"--stream {text!r} has {option}",
-                    expected="key, time, and options of the source",
-                    hint="progress=… and progressDelay=… choose the watermark; `upstream options` lists all",
-                )
-            if option.lower() in {other.lower() for other in given}:
-                raise OptionError(f"--stream {text!r} has {option} twice", expected="each option once")
-            given[option] = value
-        key = tuple(each.strip() for each in given.pop("key", "").split(",") if each.strip())
-        if not key:
-            raise OptionError(f"--stream {text!r} has no key", expected=_FORM)
-        path, implied = source_options(source.strip())
-        return cls(name.strip(), path, key, given.pop("time", None), {**implied, **given})
-
-    def read(self, spark: SparkSession) -> UpdateStream:
-        from ..api.stream import read
-
-        options: dict[str, Any] = dict(self.options)
-        return read(spark, self.path, key=self.key, event_time=self.time, **options)
 
 
 commands = typer.Typer()
@@ -114,10 +35,8 @@ commands = typer.Typer()
 class SqlJob:
     """The arguments of ``upstream sql``."""
 
-    streams: tuple[StreamChoice, ...]
-    relations: dict[str, str]  # Delta tables by the names that queries use
-    query: str | None  # without one, statements come from the terminal or from standard input
-    name: str  # of the query and its table
+    statements: list[Statement] | None  # None: they come from the terminal or from standard input
+    name: str  # of the query that the statements end with, and of its table
     to: str  # the folder of the tables
     checkpoint: str
     once: bool  # end once the rows that are there now are read
@@ -128,28 +47,17 @@ class SqlJob:
 
 @commands.command()
 def sql(
-    query: Annotated[
+    statements: Annotated[
         str | None,
         typer.Argument(
-            help="The query. Without one, type statements at a prompt, or pipe them in; \\? lists them.",
+            help="Statements, separated by semicolons: CREATE SOURCE and others, and last the query to show. Without "
+            "them, type statements at a prompt, or pipe them in; \\? lists them.",
             show_default=False,
         ),
     ] = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH;key=COLUMN;time=COLUMN",
-            help="A stream that queries name, with its update key and event time. After them may come any option of "
-            "the source, such as ;progressDelay=5 s. PATH is as for [bold]upstream latest --from[/bold]. Repeatable.",
-        ),
-    ] = None,
-    relation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=TABLE",
-            help="A Delta table that queries name, such as routes=lake/routes: as it is when it is first named so. "
-            "Repeatable.",
-        ),
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="A file of statements to run first, such as job.sql."),
     ] = None,
     to: Annotated[
         str | None,
@@ -176,18 +84,19 @@ def sql(
 
     Each registered query keeps a table, exactly once. With --to, a later run resumes.
 
-    [bold]upstream sql --stream 'buses=feed/;key=vehicle_id;time=timestamp' "SELECT route_id, COUNT(*) AS n
-    FROM LATEST(buses) GROUP BY route_id" --to ./lake[/bold]
+    [bold]upstream sql "CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');
+    SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"[/bold]
     """
     if checkpoint is None and to is not None and is_remote(to):
         raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
     passing = tempfile.mkdtemp(prefix="upstream-sql-") if to is None else None
     base = absolute_location(to or f"{passing}/tables").rstrip("/")
+    from ..language.statements import script
+
     try:
+        begun = None if file is None else Path(file).read_text(encoding="utf-8").rstrip().rstrip(";") + ";"
         job = SqlJob(
-            streams=tuple(StreamChoice.parse(each) for each in stream or []),
-            relations=name_values(relation, "--relation"),
-            query=query,
+            statements=[*script("\n".join(filter(None, (begun, statements))))] or None,
             name=name,
             to=base,
             checkpoint=absolute_location(checkpoint or base + "_checkpoint"),
@@ -204,6 +113,7 @@ def sql(
 
 def run_sql(job: SqlJob, log: Path) -> int:
     """Run the job until it ends, fails, or is stopped; return the exit code."""
+    from ..api.job import define_source, resume
     from ..api.queries import queries as open_queries
     from ..conf.session import session
     from .sql_shell import Shell
@@ -220,12 +130,9 @@ def run_sql(job: SqlJob, log: Path) -> int:
     try:
         options: dict[str, Any] = {f"storage.{each}": value for each, value in job.storage.items()}
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **options)
-        for each in job.streams:
-            queries.stream(each.name, each.read(spark))
-        for name, table in job.relations.items():
-            queries.relation(name, table)
+        resume(queries, spark)
         running = _SparkJob(queries, once=job.once)
-        shell = Shell(queries, Console(highlight=False), running)
+        shell = Shell(queries, Console(highlight=False), running, partial(define_source, queries, spark))
         try:
             _work(job, shell, messages)
         finally:
@@ -240,21 +147,22 @@ def run_sql(job: SqlJob, log: Path) -> int:
 
 
 def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
-    from .sql_shell import converse, statements_of, terminal
-    from .sql_statements import parse
+    from ..language.statements import Select, script
+    from .sql_shell import converse, terminal
 
     def complain(error: UpstreamError) -> None:
         messages.print(str(error), style="red", markup=False)
 
-    if job.query is not None:
-        shell.look_at(job.name, job.query)
-    elif sys.stdin.isatty():
+    if job.statements is None and sys.stdin.isatty():
         messages.print("Statements end with a semicolon; \\? lists them, \\q quits.", markup=False)
         converse(shell, terminal(shell.names), complain)
-    else:
-        for text in statements_of(sys.stdin.read()):
-            if not shell.run(parse(text)):
-                break
+        return
+    statements = [*script(sys.stdin.read())] if job.statements is None else job.statements
+    for number, each in enumerate(statements, 1):
+        if job.statements is not None and number == len(statements) and isinstance(each, Select):
+            shell.look_at(job.name, each.text)
+        elif not shell.run(each):
+            break
 
 
 class _SparkJob:

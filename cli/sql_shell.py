@@ -6,24 +6,31 @@ import collections
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
+from ..hosting.edits import readers_of
 from ..hosting.host_plan import result_of
+from ..hosting.job_file import created
 from ..hosting.journal import known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
 from ..language import bind
-from .sql_statements import (
+from ..language.statements import (
     HELP,
-    Activate,
     Alter,
     Create,
+    CreateSource,
+    CreateTable,
     Describe,
     Drop,
     Explain,
     Help,
+    Kind,
     Quit,
+    Refresh,
     Select,
+    Show,
+    ShowCreate,
     Statement,
     parse,
     split,
@@ -109,6 +116,17 @@ def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((0,) if value is None else (2,) if _is_nan(value) else (1, _plain(value)) for value in row)
 
 
+def _definitions(registry: Registry) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield the name, kind, weight, state, and columns or text of everything."""
+    for stream in registry.catalog.streams.values():
+        yield stream.name, "table" if stream.static else "source", "", "", ", ".join(stream.schema.names)
+    for view, text in registry.catalog.views.items():
+        yield view, "view", "", "", text
+    for each in registry.queries.values():
+        state = "active" if each.active else f"paused: {each.reason}" if each.reason else "paused"
+        yield each.name, "materialized view", f"{each.weight:g}", state, each.text
+
+
 _LOOK_S = 0.2
 _MOST_ROWS = 40
 
@@ -130,8 +148,11 @@ class Shell:
     `passing` has the tables of queries run by SELECT, which can be removed after the job has stopped.
     """
 
-    def __init__(self, queries: Queries, console: Console, job: ShellJob) -> None:
+    def __init__(
+        self, queries: Queries, console: Console, job: ShellJob, define_source: Callable[[CreateSource], object]
+    ) -> None:
         self._queries = queries
+        self._define_source = define_source
         self._console = console
         self._job = job
         self.passing: list[str] = []
@@ -147,6 +168,19 @@ class Shell:
                 self._describe(name)
             case Explain(text):
                 self._say(self._queries.explain(text))
+            case CreateSource(name):
+                self._define_source(statement)
+                self._say(f"{name} can be named in queries.")
+            case CreateTable(name, path):
+                self._queries.relation(name, path)
+                self._say(f"{name} can be named in queries, as it is now.")
+            case Refresh(name):
+                self._queries.refresh(name)
+                self._say(f"{name} is read again.")
+            case Show(kind):
+                self._describe(kind)
+            case ShowCreate(name):
+                self._say(created(name, self._registry()))
             case Create(name, text, True):
                 self._queries.view(name, text)
                 self._say(f"{name} can be named in queries.")
@@ -154,19 +188,14 @@ class Shell:
                 self._queries.register(name, text, weight=weight, buckets=buckets)
                 self._job.start()
                 self._say(f"{name} is registered. Its table: {self._registered(name).location}")
+            case Alter(name, _, _, bool(active)):
+                (self._queries.activate if active else self._queries.deactivate)(name)
+                self._say(f"{name} is {'resumed' if active else 'paused'}.")
             case Alter(name, text, weight):
                 self._queries.alter(name, text, weight=weight)
                 self._say(f"{name} is altered.")
-            case Activate(name, active):
-                (self._queries.activate if active else self._queries.deactivate)(name)
-                self._say(f"{name} is {'active' if active else 'at rest'}.")
-            case Drop(name, True):
-                self._queries.drop_view(name)
-                self._say(f"{name} is dropped.")
-            case Drop(name):
-                location = self._registered(name).location
-                self._queries.drop(name)
-                self._say(f"{name} is dropped. Its table stays: {location}")
+            case Drop(kind, name, cascade):
+                self._drop(kind, name, cascade=cascade)
             case Select(text):
                 self._select(text)
         return True
@@ -234,22 +263,33 @@ class Shell:
                 self.passing.append(self._registered(name).location)
                 self._queries.drop(name)
 
+    def _drop(self, kind: Kind, name: str, *, cascade: bool) -> None:
+        if kind == "SOURCE":
+            raise OptionError(
+                "the sources of a job are fixed", expected="a view or a table", hint="begin a job in another folder"
+            )
+        if cascade and kind != "MATERIALIZED VIEW":
+            for each_kind, each in readers_of(name, self._registry()):
+                self._drop(each_kind, each, cascade=False)
+        if kind == "MATERIALIZED VIEW":
+            location = self._registered(name).location
+            self._queries.drop(name)
+            self._say(f"{name} is dropped. Its table stays: {location}")
+            return
+        (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
+        self._say(f"{name} is dropped.")
+
     def _describe(self, name: str | None) -> None:
         from rich.table import Table
 
         registry = self._registry()
         found = Table(box=None, header_style="bold", pad_edge=False)
-        if name is None:
+        if name is None or name in get_args(Kind):
             for column in ("name", "kind", "weight", "state", "columns or text"):
                 found.add_column(column, overflow="fold")
-            for stream in registry.catalog.streams.values():
-                kind = "relation" if stream.static else "stream"
-                found.add_row(stream.name, kind, "", "", ", ".join(stream.schema.names))
-            for view, text in registry.catalog.views.items():
-                found.add_row(view, "view", "", "", text)
-            for each in registry.queries.values():
-                state = "active" if each.active else f"at rest: {each.reason}" if each.reason else "at rest"
-                found.add_row(each.name, "query", f"{each.weight:g}", state, each.text)
+            for row in _definitions(registry):
+                if name in (None, row[1].upper()):
+                    found.add_row(*row)
         else:
             for column in ("column", "type"):
                 found.add_column(column)
@@ -332,14 +372,6 @@ def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], obj
                 complain(error)
                 buffer = ""
                 break
-
-
-def statements_of(text: str) -> Iterator[str]:
-    """Yield the statements of a script. The last one needs no semicolon."""
-    found, rest = split(text)
-    yield from found
-    if rest.strip():
-        yield rest.strip()
 
 
 def terminal(names: Callable[[], Iterable[str]]) -> Lines:

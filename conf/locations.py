@@ -131,3 +131,27 @@ def check_apart(ours: Iterable[Place], others: Iterable[Place] = ()) -> None:
 def _shown(place: str) -> str:
     real = real_location(place)
     return place if is_remote(place) or real == absolute_location(place) else f"{place} (which is {real})"
+
+
+_KAFKA = "kafka://"
+_LATEST = "latest:"
+
+
+def source_address(source: str | None) -> tuple[str | None, dict[str, str]]:
+    """Return the path, if `source` is one, and the options that an address implies.
+
+    Addresses are ``kafka://host:port,host:port/topic,topic``, and ``latest:`` with the path of a table that another
+    query writes.
+    """
+    if source is not None and source.startswith(_LATEST):
+        return source[len(_LATEST) :], {"connector": "latest"}
+    if source is None or not source.startswith(_KAFKA):
+        return source, {}
+    servers, _, topics = source[len(_KAFKA) :].partition("/")
+    if not servers or not topics.strip("/"):
+        raise OptionError(
+            f"the source {source!r}",
+            expected="kafka://host:port/topic",
+            hint="name a broker and a topic; several of either are separated by commas",
+        )
+    return None, {"connector": "kafka", "kafka.bootstrap.servers": servers, "subscribe": topics.strip("/")}

@@ -10,6 +10,7 @@ from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, Upstr
 from ..conf.locations import Place, check_apart, real_location, relation_of_places
 from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
+from ..language.statements import Kind
 from ..operators.relations.plan.nodes import Stream, walk
 from ..sink.commit.last_commit import read_query_id
 from ..sink.results.result_tables import refuse_foreign
@@ -125,6 +126,8 @@ def checked(change: Change, registry: Registry) -> Change | None:
         return _relation(change, registry)
     if change.kind == "drop_relation":
         return _drop_relation(change, registry)
+    if change.kind == "source":
+        return None if registry.sources.get(change.name) == change.text else change
     if change.kind == "fail" and change.name not in registry.queries:
         return None  # dropped meanwhile
     name = known_name(change.name, registry.queries, "query")
@@ -251,6 +254,15 @@ def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named
             hint="drop or alter what uses it first",
         )
     return replace(change, name=name)
+
+
+def readers_of(name: str, registry: Registry) -> list[tuple[Kind, str]]:
+    """Return the queries and views that name a view or relation, each before what it names."""
+    view = registry.catalog.view(name)
+    known, named_in = (view[0], _views) if view else (name, _relations_editing)
+    queries = [each.name for each in registry.queries.values() if known in named_in(_bound(each, registry))]
+    views = _views_over(known, named_in, registry.catalog)
+    return [*(("MATERIALIZED VIEW", each) for each in queries), *(("VIEW", each) for each in reversed(views))]
 
 
 def _views_over(name: str, named_in: _Named, catalog: Catalog) -> list[str]:

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 Kind = Literal[
-    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation", "fail"
-]
+    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation", "source",
+    "apply", "fail",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Change:
 
     kind: Kind
     name: str  # of the query, view or relation
-    text: str | None = None  # set by ``register``, ``alter`` and ``view``
+    text: str | None = None  # of a query or view, or the statement of a source
     weight: float | None = None  # set by ``register`` and ``alter``
     active: bool | None = None  # run at once (``register``)
     buckets: int | None = None  # number of parts of the table (``register``)
@@ -46,7 +47,8 @@ class Change:
     delete_table: bool | None = None  # have the job delete the table (``drop``)
     stream: dict[str, Any] | None = None  # the stored relation as JSON (``relation``)
     time_zone: str | None = None  # of the session, kept with a new text; None: UTC, or as before (``alter``)
-    restarts: tuple[str, ...] | None = None  # queries that restart because their relation has another version
+    restarts: tuple[str, ...] | None = None  # queries that restart, as what they read is another one
+    parts: tuple[Change, ...] | None = None  # changes that hold together (``apply``)
 
     def to_json(self) -> bytes:
         """Return the content of a file of the journal, with a nonce that is in no other file."""
@@ -60,14 +62,22 @@ class Change:
         try:
             read: dict[str, Any] = json.loads(content)
             read.pop("nonce")
-            if "restarts" in read:
-                read["restarts"] = tuple(read["restarts"])
-            change = cls(**read)
+            change = cls._of(read)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable("a change of the registry", content[:200].decode(errors="replace")) from error
-        if change.kind not in get_args(Kind) or (change.kind == "relation" and not isinstance(change.stream, dict)):
-            raise _unreadable("a change of the registry", content[:200].decode(errors="replace"))
+        for each in (change, *(change.parts or ())):
+            if each.kind not in get_args(Kind) or (each.kind == "relation" and not isinstance(each.stream, dict)):
+                raise _unreadable("a change of the registry", content[:200].decode(errors="replace"))
         return change
+
+    @classmethod
+    def _of(cls, read: Mapping[str, Any]) -> Change:
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in read.items()
+        }
+        if values.get("parts") is not None:
+            values["parts"] = tuple(map(cls._of, values["parts"]))
+        return cls(**values)
 
 
 def _unreadable(what: str, why: object) -> CheckpointError:

@@ -53,6 +53,7 @@ class RegistryTexts:
     # By dropped query: last change that deleted its table, and so all contents from before
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
     relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # the stored relations
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])  # statements that declare streams, by stream
     begun: int = 0  # largest number that an incarnation or a table's deletion has used
     failed: frozenset[int] = frozenset()  # failed incarnations
 
@@ -64,35 +65,39 @@ class RegistryTexts:
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
         deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
-        for change in changes:
+        sources = dict(self.sources)
+        for whole in changes:
             version += 1
-            new = max(version, begun + 1)
-            if change.kind == "view":
-                views[change.name] = change.text or ""
-            elif change.kind == "drop_view":
-                views.pop(change.name, None)
-            elif change.kind == "relation":
-                relations[change.name] = relation_of(change)
+            for change in (*(whole.parts or ()), whole):
+                new = max(version, begun + 1)
+                if change.kind == "view":
+                    views[change.name] = change.text or ""
+                elif change.kind == "drop_view":
+                    views.pop(change.name, None)
+                elif change.kind == "relation":
+                    relations[change.name] = relation_of(change)
+                elif change.kind == "source":
+                    sources[change.name] = change.text or ""
+                elif change.kind == "drop_relation":
+                    relations.pop(change.name, None)
+                elif change.kind == "register":
+                    entries[change.name] = _registered(change, new)
+                elif change.kind == "drop":
+                    dropped = entries.pop(change.name, None)
+                    if dropped is not None and change.delete_table:
+                        deleted[change.name] = begun = max(version, begun)
+                elif change.name in entries:
+                    before = entries[change.name]
+                    entries[change.name] = _changed(before, change, new)
+                    if change.kind == "fail" and entries[change.name] is not before:
+                        failed.add(before.id)
                 for name in change.restarts or ():
                     if name in entries and entries[name].active:
                         begun = max(version, begun + 1)
                         entries[name] = replace(entries[name], id=begun)
-            elif change.kind == "drop_relation":
-                relations.pop(change.name, None)
-            elif change.kind == "register":
-                entries[change.name] = _registered(change, new)
-            elif change.kind == "drop":
-                dropped = entries.pop(change.name, None)
-                if dropped is not None and change.delete_table:
-                    deleted[change.name] = begun = max(version, begun)
-            elif change.name in entries:
-                before = entries[change.name]
-                entries[change.name] = _changed(before, change, new)
-                if change.kind == "fail" and entries[change.name] is not before:
-                    failed.add(before.id)
-            if change.name in entries:
-                begun = max(begun, entries[change.name].id)
-        return RegistryTexts(version, entries, views, deleted, relations, begun, frozenset(failed))
+                if change.name in entries:
+                    begun = max(begun, entries[change.name].id)
+        return RegistryTexts(version, entries, views, deleted, relations, sources, begun, frozenset(failed))
 
 
 def _registered(change: Change, version: int) -> RegisteredQuery:
@@ -126,6 +131,7 @@ class Registry:
     settings: Settings
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])  # as in ``RegistryTexts``
     failed: frozenset[int] = frozenset()  # failed incarnations
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])  # as in ``RegistryTexts``
 
     @cached_property
     def active(self) -> Mapping[str, RegisteredQuery]:
@@ -196,7 +202,7 @@ class _Versions:
         queries = {
             name: self._registered(entry, catalog, known.get((entry.id, name))) for name, entry in state.entries.items()
         }
-        return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed)
+        return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed, state.sources)
 
     def _registered(self, entry: RegisteredQuery, catalog: Catalog, known: RegisteredQuery | None) -> RegisteredQuery:
         made = replace(entry, location=self.settings.table_of(entry.name), bound=known.bound if known else None)

@@ -125,6 +125,8 @@ _SIZE = Leaf("interval", ("INTERVAL '1' DAY", "INTERVAL 48 HOURS"))
 _CONDITION = Leaf("condition", ("speed > 10", "speed > 10 AND NOT vehicle_id LIKE 'x%'"))
 _COLUMN = Leaf("column", ("vehicle_id", "speed"))
 _TIME = _choice(Leaf("event time", ("timestamp",)), _seq("DESCRIPTOR (", Leaf("event time", ("timestamp",)), ")"))
+_TEXT = Leaf("text", ("'feed/'", "'it'"))
+_OPTION = Leaf("option", ("event_time = 'timestamp'", "connector = 'kafka'", "sep = env ( 'SEP' )"))
 _TABLE_OF = _seq(_maybe("TABLE"), _STREAM, _maybe(Ref("sample")), ",", _TIME)
 
 GRAMMAR: dict[str, Node] = {
@@ -211,9 +213,17 @@ GRAMMAR: dict[str, Node] = {
             Ref("query"),
         ),
         _seq("CREATE VIEW", _NAME, "AS", Ref("query")),
-        _seq("ALTER MATERIALIZED VIEW", _NAME, _choice(_seq("AS", Ref("query")), _seq("SET ( weight =", _NUMBER, ")"))),
-        _seq("DROP", _maybe("MATERIALIZED"), "VIEW", _NAME),
-        _seq(_choice("ACTIVATE", "DEACTIVATE"), _NAME),
+        _seq("CREATE SOURCE", _NAME, "FROM", _TEXT, "WITH ( key =", _TEXT, _maybe(",", Many(_OPTION)), ")"),
+        _seq("CREATE TABLE", _NAME, "FROM", _TEXT),
+        _seq(
+            "ALTER MATERIALIZED VIEW",
+            _NAME,
+            _choice(_seq("AS", Ref("query")), _seq("SET ( weight =", _NUMBER, ")"), "PAUSE", "RESUME"),
+        ),
+        _seq("REFRESH TABLE", _NAME),
+        _seq("DROP", _choice("MATERIALIZED VIEW", "VIEW", "TABLE"), _NAME, _maybe("CASCADE")),
+        _seq("SHOW", _choice("SOURCES", "TABLES", "VIEWS", "MATERIALIZED VIEWS", _seq("CREATE", _NAME))),
+        _seq("DESCRIBE", _NAME),
         _seq("EXPLAIN", _choice(Ref("query"), _NAME)),
         Ref("query"),
     ),

@@ -8,13 +8,10 @@ import pytest
 from kit.places import BUSES
 from kit.programs import COMMAND, run_command
 
-from upstream.cli.sql import StreamChoice, source_options
-from upstream.conf.errors import OptionError
-
 from .in_process import refused
 from .terminal import Terminal
 
-STREAM = f"buses={BUSES};key=vehicle_id;time=timestamp"
+SOURCE = f"CREATE SOURCE buses FROM '{BUSES}' WITH (key = 'vehicle_id', event_time = 'timestamp');"
 COUNT = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
 
 
@@ -28,7 +25,7 @@ def routes():
 
 @pytest.mark.spark
 def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(tmp_path, routes):
-    arguments = ("sql", "--stream", STREAM, COUNT, "--to", "lake", "--name", "routes", "--once", "--master", "local[2]")
+    arguments = ("sql", SOURCE + COUNT, "--to", "lake", "--name", "routes", "--once", "--master", "local[2]")
     first = run_command(*arguments, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     names, *lines = [line.split() for line in first.stdout.splitlines()]
@@ -43,16 +40,17 @@ def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(tmp_pat
     assert found == routes
     table = pl.read_delta(str(tmp_path / "lake" / "routes"))
     assert dict(table.select("route_id", "n").rows()) == routes
-    again = run_command(*arguments, cwd=tmp_path)
+    # The checkpoint has the source's statement.
+    again = run_command("sql", COUNT, *arguments[2:], cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert pl.read_delta(str(tmp_path / "lake" / "routes")).height == len(routes)
 
 
 @pytest.mark.spark
 def test_a_script_of_statements_ends_at_the_first_error(tmp_path, routes):
-    script = f"CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE speed > 0; \\d moving\n{COUNT};"
+    script = f"{SOURCE} CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE speed > 0; \\d moving\n{COUNT};"
     script += "SELECT spede FROM LATEST(buses); \\?"
-    command = [*COMMAND, "sql", "--stream", STREAM, "--once", "--master", "local[2]"]
+    command = [*COMMAND, "sql", "--once", "--master", "local[2]"]
     ran = subprocess.run(command, cwd=tmp_path, input=script, capture_output=True, text=True, check=False)
     assert ran.returncode == 2, ran.stderr
     assert "vehicle_id" in ran.stdout
@@ -69,9 +67,10 @@ def test_a_conversation_at_a_terminal(tmp_path):
     feed = tmp_path / "feed"
     feed.mkdir()
     (feed / "1.csv").write_text("vehicle_id,timestamp,speed\n1,2016-11-24T00:00:00Z,1.0\n2,2016-11-24T00:00:00Z,2.0\n")
-    asked = ("sql", "--stream", "buses=feed/;key=vehicle_id;time=timestamp", "--to", "lake")
-    with closing(Terminal(*asked, cwd=tmp_path, typing=True)) as terminal:
+    with closing(Terminal("sql", "--to", "lake", cwd=tmp_path, typing=True)) as terminal:
         terminal.wait_for("upstream=>")
+        terminal.type("CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');")
+        terminal.wait_for("buses can be named")
         terminal.type("CREATE MATERIALIZED VIEW fast AS SELECT vehicle_id, speed FROM LATEST(buses) WHERE speed > 1.5;")
         terminal.wait_for("fast is registered")
         terminal.type("SELECT nothing FROM LATEST(buses);")
@@ -91,67 +90,6 @@ def test_a_conversation_at_a_terminal(tmp_path):
     assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["fast"]
 
 
-def test_what_is_no_stream_is_a_sentence_before_spark_starts(tmp_path):
-    assert "has no key" in refused("sql", "--stream", "buses=feed/", "SELECT 1", cwd=tmp_path)
+def test_what_is_no_statement_is_a_sentence_before_spark_starts(tmp_path):
+    assert "has no key" in refused("sql", "CREATE SOURCE buses FROM 'feed/'; SELECT 1", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "path", "options"),
-    [
-        (None, None, {}),
-        ("feed/*.csv", "feed/*.csv", {}),
-        ("latest:./every speed", "./every speed", {"connector": "latest"}),
-    ],
-)
-def test_a_source_in_one_word(source, path, options):
-    assert source_options(source) == (path, options)
-
-
-@pytest.mark.parametrize(
-    ("text", "choice"),
-    [
-        ("buses=feed/;key=vehicle_id", StreamChoice("buses", "feed/", ("vehicle_id",))),
-        (" b = feed/*.csv ; key = a , b ; time = t ;", StreamChoice("b", "feed/*.csv", ("a", "b"), "t")),
-        (
-            "b=feed/year=2016/;key=k;timeFormat=epoch_ms",
-            StreamChoice("b", "feed/year=2016/", ("k",), None, {"timeFormat": "epoch_ms"}),
-        ),
-        (
-            "b=kafka://h:9092/trades;key=k;valueFormat=json",
-            StreamChoice(
-                "b",
-                None,
-                ("k",),
-                None,
-                {
-                    "connector": "kafka",
-                    "kafka.bootstrap.servers": "h:9092",
-                    "subscribe": "trades",
-                    "valueFormat": "json",
-                },
-            ),
-        ),
-    ],
-)
-def test_name_source_key_time_and_options(text, choice):
-    assert StreamChoice.parse(text) == choice
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("feed/;key=k", "Expected: NAME=PATH"),
-        ("=feed/;key=k", "Expected: NAME=PATH"),
-        ("b=;key=k", "Expected: NAME=PATH"),
-        ("b=feed/", "has no key"),
-        ("b=feed/;key= ,", "has no key"),
-        ("b=feed/;key=k;time", "has 'time' after a semicolon.*OPTION=VALUE"),
-        ("b=feed/;key=k;delay=", "has 'delay=' after"),
-        ("b=feed/;key=k;KEY=j", "has KEY twice"),
-        ("b=feed/;key=k;coalesce=true", "has coalesce.*options of the source"),
-    ],
-)
-def test_what_is_no_stream(text, message):
-    with pytest.raises(OptionError, match=message):
-        StreamChoice.parse(text)

@@ -8,10 +8,10 @@ from kit.continuous import CATALOG
 from rich.console import Console
 
 from upstream.api.queries import Queries, queries
-from upstream.cli.sql_shell import Shell, changes, completions, converse, grid, snapshot, statements_of
-from upstream.cli.sql_statements import parse
+from upstream.cli.sql_shell import Shell, changes, completions, converse, grid, snapshot
 from upstream.conf.errors import OptionError, QueryRefusedError
 from upstream.hosting.edits import define_stream
+from upstream.language.statements import CreateSource, parse
 
 
 class Finished:
@@ -46,8 +46,9 @@ class Typed:
 
     def __init__(self, there: Queries, *, terminal: bool = False) -> None:
         self.job = Finished()
+        self.sources: list[CreateSource] = []
         self.console = Console(width=300, force_terminal=terminal, highlight=False)
-        self.shell = Shell(there, self.console, self.job)
+        self.shell = Shell(there, self.console, self.job, self.sources.append)
 
     def __call__(self, text: str) -> str:
         with self.console.capture() as shown:
@@ -76,10 +77,10 @@ def test_alter_rest_and_drop(there, typed):
     longer = COUNT.replace("1 HOUR", "2 HOURS")
     typed(f"ALTER MATERIALIZED VIEW counts AS {longer}")
     assert there.list().select("text", "weight").rows() == [(longer, 3.0)]
-    typed("DEACTIVATE counts")
+    typed("ALTER MATERIALIZED VIEW counts PAUSE")
     assert there.list()["active"].to_list() == [False]
-    assert "at rest" in typed("\\d")
-    typed("ACTIVATE counts")
+    assert "paused" in typed("\\d")
+    typed("ALTER MATERIALIZED VIEW counts RESUME")
     assert there.list()["active"].to_list() == [True]
     typed("DROP MATERIALIZED VIEW counts")
     assert there.list().height == 0
@@ -95,10 +96,28 @@ def test_views_are_named_described_listed_and_dropped(there, typed):
     typed("CREATE VIEW dear AS SELECT sym, px FROM trade [NOW] WHERE px > 10")
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     lines = [line.split() for line in typed("\\d").splitlines()[1:]]
-    assert ["trade", "stream"] in [line[:2] for line in lines]
+    assert ["trade", "source"] in [line[:2] for line in lines]
     assert ["dear", "view"] in [line[:2] for line in lines]
-    assert ["counts", "query", "1", "active"] in [line[:4] for line in lines]
+    assert ["counts", "materialized", "view", "1", "active"] in [line[:5] for line in lines]
     assert {"trade", "sym", "px", "dear", "counts"} <= set(typed.shell.names())
+
+
+def test_sources_and_tables_are_declared_shown_and_dropped_with_what_reads_them(there, typed, tmp_path):
+    typed("CREATE SOURCE ships FROM 'ships/' WITH (key = 'mmsi')")
+    assert [each.name for each in typed.sources] == ["ships"]
+    pl.DataFrame({"sym": ["a"], "name": ["A"]}).write_delta(str(tmp_path / "names"))
+    typed(f"CREATE TABLE names FROM '{tmp_path / 'names'}'")
+    typed("CREATE VIEW named AS SELECT t.sym, n.name FROM trade [NOW] t JOIN names n USING (sym)")
+    typed("CREATE MATERIALIZED VIEW n WITH (weight = 2) AS\nSELECT COUNT(*) AS n /* all */ FROM named")
+    assert typed("SHOW CREATE n").strip() == (
+        "CREATE MATERIALIZED VIEW n WITH (weight = 2) AS\nSELECT COUNT(*) AS n /* all */ FROM named;"
+    )
+    assert typed("SHOW CREATE names").strip() == f"CREATE TABLE names FROM '{tmp_path / 'names'}';"
+    assert [line.split()[0] for line in typed("SHOW VIEWS").splitlines()[1:]] == ["named"]
+    with pytest.raises(OptionError, match="in use"):
+        typed("DROP TABLE names")
+    typed("DROP TABLE names CASCADE")
+    assert (there.relations(), there.views(), there.list().height) == ({}, {}, 0)
 
 
 def test_explain_help_and_quit(typed):
@@ -174,7 +193,7 @@ def talk(tmp_path):
             raise found
 
         with console.capture() as shown:
-            converse(Shell(there, console, Idle()), line, lambda error: complaints.append(str(error)))
+            converse(Shell(there, console, Idle(), print), line, lambda error: complaints.append(str(error)))
         return shown.get(), prompts, complaints
 
     return _talk
@@ -198,11 +217,6 @@ def test_ctrl_c_forgets_the_statement_and_the_end_of_input_ends(talk):
     _, prompts, complaints = talk("DROP VIEW", KeyboardInterrupt, "\\d", EOFError, "DROP VIEW x;")
     assert prompts == ["upstream=>", "upstream->", "upstream=>", "upstream=>"]
     assert complaints == []
-
-
-def test_the_last_statement_of_a_script_needs_no_semicolon():
-    assert list(statements_of("SELECT 1;\n\\d\nSELECT 2\n")) == ["SELECT 1", "\\d", "SELECT 2"]
-    assert list(statements_of(" \n")) == []
 
 
 @pytest.mark.parametrize(

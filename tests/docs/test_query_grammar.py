@@ -10,11 +10,22 @@ from kit import modules
 from kit.continuous import CATALOG
 from kit.places import ROOT
 
-from upstream.cli import sql_statements
-from upstream.cli.sql_statements import Activate, Alter, Create, Drop, Explain, Select
-from upstream.language import bind
+from upstream.language import bind, statements
 from upstream.language.dialect import ContinuousSql, parse
 from upstream.language.grammar import STREAM_OPERATORS, TABLE_FUNCTIONS, Grammar
+from upstream.language.statements import (
+    Alter,
+    Create,
+    CreateSource,
+    CreateTable,
+    Describe,
+    Drop,
+    Explain,
+    Refresh,
+    Select,
+    Show,
+    ShowCreate,
+)
 
 GRAMMAR = modules.tool("query_grammar")
 
@@ -69,23 +80,24 @@ def test_paths_through_all_rules_together_are_read_and_written(data):
     assert parse(tree.sql(ContinuousSql)) == tree
 
 
-KINDS = {"CREATE": Create, "ALTER": Alter, "DROP": Drop, "EXPLAIN": Explain}
-KINDS |= dict.fromkeys(("ACTIVATE", "DEACTIVATE"), Activate)
+KINDS = {"CREATE SOURCE": CreateSource, "CREATE TABLE": CreateTable, "CREATE": Create, "ALTER": Alter, "DROP": Drop}
+KINDS |= {"EXPLAIN": Explain, "REFRESH": Refresh, "SHOW CREATE": ShowCreate, "SHOW": Show, "DESCRIBE": Describe}
 
 
 @pytest.mark.parametrize("text", paths("statement"))
 def test_each_path_through_the_statements_is_the_statement_that_it_names(text):
-    found = sql_statements.parse(text)  # tests/cli/test_sql_statements.py has what is in each kind
-    assert type(found) is KINDS.get(text.split(maxsplit=1)[0], Select)
-    query = getattr(found, "text", None)
+    found = statements.parse(text)  # tests/language/test_statements.py has what is in each kind
+    first, second, *_ = text.split()
+    assert type(found) is KINDS.get(f"{first} {second}", KINDS.get(first, Select))
+    query = None if isinstance(found, CreateSource) else getattr(found, "text", None)
     if query is not None and query != "routes":
         assert bind(query, CATALOG).reads[0] == "buses"
-    assert sql_statements.split(text + ";") == ([text], "")
+    assert statements.split(text + ";") == ([text], "")
 
 
 def test_each_statement_of_the_prompts_help_is_in_the_grammar():
     begins = {" ".join(text.split()[:2]) for text in paths("statement")}
-    for line in sql_statements.HELP.splitlines():
+    for line in statements.HELP.splitlines():
         words = line.split()
         if words[0].isupper() and words[0] != "SELECT":
             assert any(each.startswith(words[0]) for each in begins), line

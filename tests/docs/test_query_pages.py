@@ -3,6 +3,7 @@
 import re
 import shlex
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,7 @@ from kit.hosting import Versions, frame
 from kit.places import ROOT
 from typer.testing import CliRunner
 
-from upstream.cli import sql_statements
 from upstream.cli.main import app
-from upstream.cli.sql_statements import Create, Describe, Select
 from upstream.conf.errors import QueryRefusedError
 from upstream.expressions.nodes import Call, Expression
 from upstream.expressions.types import function_names
@@ -26,7 +25,8 @@ from upstream.hosting.host_plan import result_of
 from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
 from upstream.hosting.shared_parts import explain_among
-from upstream.language import Catalog, bind, plan_text
+from upstream.language import Catalog, bind, plan_text, statements
+from upstream.language.statements import Create, CreateSource, Describe, Select
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.aggregates import AGGREGATES, ORDERLESS
 from upstream.operators.relations.plan.common_parts import shareable
@@ -187,8 +187,8 @@ def test_the_plan_is_the_one_that_explain_gives():
 # --- the how-to page; its Python runs on Spark with other pages
 
 HOW_TO = page("how-to/continuous-queries")
-CHANGES, RELATIONS, SHELL = (
-    [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()] for block in blocks(HOW_TO, "bash")
+RUN, APPLY, CHANGES, RELATIONS = (
+    [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()] for block in blocks(HOW_TO, "bash")[:4]
 )
 
 
@@ -230,20 +230,44 @@ def test_the_commands_declare_refresh_and_drop_a_relation():
     assert said == ["relation depots: version 1", "refresh depots: version 2", "drop relation depots: version 3"]
 
 
-def test_the_query_of_the_shell_is_one_and_its_options_are_there():
-    ((program, command, *words),) = SHELL
-    assert (program, command) == ("upstream", "sql")
-    parsed = typer.main.get_command(app).commands["sql"].make_context("sql", list(words))  # type: ignore[attr-defined]
-    (query,) = (each for each in words if each.startswith("SELECT"))
-    assert query in parsed.params.values()
-    assert bind(query, CATALOG).schema.names == ["route_id", "n"]
+def parameters(words: list[str]) -> dict[str, object]:
+    """What a command line says, as the command gets it."""
+    program, command, *given = words
+    assert program == "upstream"
+    return typer.main.get_command(app).commands[command].make_context(command, given).params  # type: ignore[attr-defined]
+
+
+def test_the_statements_of_the_shell_and_its_options_are_there():
+    given = parameters(shlex.split(blocks(HOW_TO, "bash")[4]))
+    source, query = statements.script(str(given["statements"]))
+    assert isinstance(source, CreateSource)
+    assert source.options == {"key": "vehicle_id", "event_time": "timestamp"}
+    assert isinstance(query, Select)
+    assert bind(query.text, CATALOG).schema.names == ["route_id", "n"]
+    assert (given["to"], given["name"]) == ("lake", "routes")
+
+
+def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
+    define_stream(checkpoint, BUSES)
+    (file,) = blocks(HOW_TO, "sql")
+    (tmp := Path("job.sql")).write_text(file, encoding="utf-8")
+    assert parameters(*RUN)["file"] == tmp.name
+    record(checkpoint, Change("source", "buses", "CREATE SOURCE buses FROM 'old/' WITH (key = 'vehicle_id')"))
+    shown, made = (typed(words).splitlines() for words in APPLY)
+    assert shown[-1] == "--yes makes this change"
+    assert made == shown[:-1]
+    assert [each.partition(":")[0] for each in made] == [
+        "~ alter source buses",
+        "+ create view moving",
+        "+ create materialized view fleet",
+    ]
 
 
 def test_what_the_prompt_takes():
     (prompt,) = (each for each in blocks(HOW_TO, "text") if "upstream=>" in each)
-    found, rest = sql_statements.split("\n".join(line.partition("> ")[2] for line in prompt.splitlines()) + "\n")
+    found, rest = statements.split("\n".join(line.partition("> ")[2] for line in prompt.splitlines()) + "\n")
     assert rest == ""
-    create, select, describe = map(sql_statements.parse, found)
+    create, select, describe = map(statements.parse, found)
     assert isinstance(create, Create)
     assert create.weight == 2
     assert isinstance(select, Select)

@@ -87,7 +87,7 @@ def test_the_lines_for_the_shell(feed):
 
 
 def test_the_continuous_query_for_the_shell(feed):
-    line = shlex.split(block("upstream sql --stream").replace("\\\n", " "))[1:]
+    line = shlex.split(block('upstream sql "CREATE'))[1:]
     shown = programs.run(UPSTREAM, *line, "--once", cwd=feed)
     assert shown.returncode == 0, shown.stderr[-3000:]
     assert re.search(r"^\+ +15$", shown.stdout, re.MULTILINE), "the mean of the newest speeds, 30 and 0"

@@ -199,7 +199,10 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
         ],
     ),
     # ROWS 10^30 overflows in the job.
-    "any-count": (6, [(_any_count, tuple(f"language.{each}:count" for each in ("select_list", "selects", "sources")))]),
+    "any-count": (
+        6,
+        [(_any_count, tuple(f"language.{module}:count" for module in ("select_list", "selects", "sources")))],
+    ),
     # A column _upstream is there twice when the rows for the table are made.
     "any-name": (5, [(_gives(False), ("language.binder:is_reserved",))]),
     # A jump of event time by a year is one step, with the results at all multiples of a period.

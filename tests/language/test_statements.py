@@ -1,7 +1,7 @@
 import pytest
 
-from upstream.cli import sql_statements as sql
 from upstream.conf.errors import OptionError
+from upstream.language import statements as sql
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,22 @@ def test_a_statement_ends_with_a_semicolon_of_its_own(buffer, found, rest):
         ("CREATE MATERIALIZED VIEW `per-route` AS SELECT 1", sql.Create("per-route", "SELECT 1")),
         ("ALTER MATERIALIZED VIEW q AS SELECT 2", sql.Alter("q", text="SELECT 2")),
         ("ALTER MATERIALIZED VIEW q SET (weight = 3)", sql.Alter("q", weight=3.0)),
-        ("ACTIVATE q", sql.Activate("q", active=True)),
-        ("DEACTIVATE q", sql.Activate("q", active=False)),
-        ("DROP MATERIALIZED VIEW q", sql.Drop("q")),
-        ("DROP VIEW v", sql.Drop("v", view=True)),
+        ("ALTER MATERIALIZED VIEW q PAUSE", sql.Alter("q", active=False)),
+        ("ALTER MATERIALIZED VIEW q RESUME", sql.Alter("q", active=True)),
+        ("DROP MATERIALIZED VIEW q", sql.Drop("MATERIALIZED VIEW", "q")),
+        ("DROP VIEW v CASCADE", sql.Drop("VIEW", "v", cascade=True)),
+        ("REFRESH TABLE t", sql.Refresh("t")),
+        ("show materialized views", sql.Show("MATERIALIZED VIEW")),
+        ("SHOW SOURCES", sql.Show("SOURCE")),
+        ("SHOW CREATE `per-route`", sql.ShowCreate("per-route")),
+        ("DESCRIBE buses", sql.Describe("buses")),
+        ("CREATE TABLE t FROM 'lake/t'", sql.CreateTable("t", "lake/t")),
+        (
+            "CREATE SOURCE s FROM 'a;b' WITH (key = 'k', kafka.sasl.password = env('P'), n = -1, b = TRUE)",
+            sql.CreateSource(
+                "s", "a;b", {"key": "k", "kafka.sasl.password": sql.Environment("P"), "n": "-1", "b": "true"}
+            ),
+        ),
         ("\\d", sql.Describe()),
         ("\\d buses", sql.Describe("buses")),
         ("\\?", sql.Help()),
@@ -65,20 +77,26 @@ def test_what_a_statement_asks_for(text, statement):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CREATE TABLE x", "'TABLE' is not expected.*Expected: VIEW"),
+        ("CREATE INDEX x", "'INDEX' is not expected.*Expected: SOURCE, TABLE, VIEW"),
+        ("CREATE TABLE x", "not complete.*Expected: FROM"),
+        ("CREATE SOURCE s FROM 'x'", "no key"),
+        ("CREATE SOURCE s FROM 'x' WITH (key = 'k', sasl_password = 'p')", "checkpoint would keep.*env"),
+        ("CREATE SOURCE s WITH (key = 'k')", "names no place"),
+        ("CREATE SOURCE s FROM x", "'x' is not expected.*in single quotes"),
+        ("CREATE SOURCE s FROM 'x' WITH (key = k)", "'k' is not expected.*env"),
+        ("SHOW ALL", "cannot be shown"),
         ("CREATE VIEW v AS", "not complete.*Expected: a query"),
         ("CREATE VIEW v WITH (weight = 2) AS SELECT 1", "'WITH' is not expected.*Expected: AS"),
-        ("CREATE MATERIALIZED VIEW q WITH (weight = a) AS SELECT 1", "'a' is not expected.*Expected: a number"),
+        ("CREATE MATERIALIZED VIEW q WITH (weight = 'a') AS SELECT 1", "weight = 'a'.*Expected: a number"),
         ("CREATE MATERIALIZED VIEW q WITH (speed = 1) AS SELECT 1", "WITH .* speed .*Expected: weight or buckets"),
-        ("CREATE MATERIALIZED VIEW q WITH (weight = 1, weight = 2) AS SELECT 1", "each once"),
+        ("CREATE MATERIALIZED VIEW q WITH (weight = 1, weight = 2) AS SELECT 1", "weight is given twice"),
         ("CREATE MATERIALIZED VIEW q WITH (buckets = 1.5) AS SELECT 1", "buckets = 1.5.*a whole number"),
-        ("ALTER MATERIALIZED VIEW q SET (buckets = 2)", "SET .weight"),
+        ("ALTER MATERIALIZED VIEW q SET (buckets = 2)", "SET .* buckets .*Expected: weight"),
         ("ALTER MATERIALIZED VIEW q SET (weight = 2) now", "'now' is not expected.*Expected: the end"),
         ("DROP VIEW", "not complete.*Expected: a name"),
-        ("DROP q", "'q' is not expected.*Expected: VIEW"),
+        ("DROP q", "'q' is not expected.*VIEW"),
         ("DROP VIEW v w", "'w' is not expected"),
         ("EXPLAIN", "not complete"),
-        ("ACTIVATE 'q'; x", "'q|a name|the end"),
         ("\\z", "no command"),
         ("CREATE VIEW v AS SELECT 'a", "has no end"),
     ],
@@ -86,3 +104,9 @@ def test_what_a_statement_asks_for(text, statement):
 def test_what_is_wrong_and_what_is_expected(text, message):
     with pytest.raises(OptionError, match=message):
         sql.parse(text)
+
+
+def test_a_script_has_comments_and_needs_no_last_semicolon():
+    found = [*sql.script("-- one\nCREATE VIEW v AS SELECT 1 -- two;\n; -- three\n;\n\\d\nSELECT 2\n")]
+    assert [type(each) for each in found] == [sql.Create, sql.Describe, sql.Select]
+    assert [*sql.script(" \n -- nothing")] == []

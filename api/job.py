@@ -1,0 +1,183 @@
+"""A job in SQL: its sources, read as their statements say, and its views, as its text defines them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location, source_address
+from ..conf.options import path_argument
+from ..hosting.job_file import Difference, apply, definitions, differences
+from ..hosting.registry import registry_now
+from ..hosting.table_merge import GivenForTables
+from ..language.statements import CreateSource, Definition, Environment, parse, script
+from .definitions import time_zone_of
+from .queries import Queries, queries
+from .stream import UpdateStream, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KAFKA = {"topic": "subscribe", "format": "valueFormat"}
+_FILES = {"format": "fileFormat"}
+_TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
+
+
+def sql(
+    spark: SparkSession,
+    text: str | os.PathLike[str],
+    *,
+    to: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
+    sources: Mapping[str, UpdateStream] | None = None,
+    change: bool = False,
+    **options: Any,
+) -> Queries:
+    """Open a job that SQL defines: its sources, tables, views, and materialized views.
+
+    Parameters
+    ----------
+    spark
+        The session that runs the job.
+    text
+        CREATE statements separated by semicolons, or the path of a file with them that ends in ``.sql``.
+    to
+        The folder in which each materialized view has a table of its name.
+    checkpoint
+        The job's checkpoint [default: `to` followed by ``_checkpoint``].
+    sources
+        Streams by name, such as those that :meth:`UpdateStream.from_dataframe` makes, beside those of CREATE SOURCE.
+    change
+        Whether to alter and drop what the checkpoint has otherwise than the text. By default that is an error.
+    **options
+        Options of the object store with the tables, which begin with ``storage.``.
+
+    Returns
+    -------
+    Queries
+        To be started.
+
+    Raises
+    ------
+    OptionError
+        A statement or an option is wrong, the text has other than CREATE statements, or `change` is not set and the
+        text differs from what the checkpoint has.
+    QueryRefusedError
+        A query does not fit its sources, or needs unbounded state. The message points at the place.
+
+    Notes
+    -----
+    Guarantee: the text takes effect as a whole, with one batch. A value ``env('NAME')`` of an option is read from the
+    environment each time the job starts, and stored nowhere.
+
+    Examples
+    --------
+    >>> job = us.sql(
+    ...     spark,
+    ...     '''
+    ...     CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');
+    ...     CREATE MATERIALIZED VIEW fleet AS SELECT COUNT(*) AS n FROM LATEST(buses);
+    ...     ''',
+    ...     to="sql_lake",
+    ... )
+    >>> job.start(availableNow=True).awaitTermination()
+    >>> job.rows("fleet").collect().rows()
+    [(2,)]
+    """
+    wanted = definitions([*script(text_of(text))])
+    folder = absolute_location(path_argument("to", to)).rstrip("/")
+    job = queries(spark, checkpoint=checkpoint or f"{folder}_checkpoint", to=folder, **options)
+    define_sources(job, spark, wanted, sources or {})
+    storage, zone = GivenForTables.of(options, overwrite=False).storage, time_zone_of(spark)
+    if not change:
+        refuse_changes(differences(wanted, registry_now(job.checkpoint), storage, zone))
+    apply(job.checkpoint, wanted, storage, zone)
+    return job
+
+
+def text_of(text: str | os.PathLike[str]) -> str:
+    """Return a job's text, or that of its file."""
+    path = os.fspath(text)
+    if isinstance(text, str) and not (path.endswith(".sql") and "\n" not in path):
+        return text
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the file {path} cannot be read: {error}", expected="a file of SQL in UTF-8") from error
+
+
+def define_sources(
+    job: Queries, spark: SparkSession, wanted: Sequence[Definition], sources: Mapping[str, UpdateStream]
+) -> None:
+    """Declare the streams of a job's text, and those that a program gives."""
+    for each in wanted:
+        if isinstance(each, CreateSource):
+            if each.name.lower() in {name.lower() for name in sources}:
+                raise OptionError(
+                    f"the source '{each.name}' is in the text and among `sources`", expected="one of them"
+                )
+            define_source(job, spark, each)
+    for name, stream in sources.items():
+        job.stream(name, stream)
+
+
+def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
+    """Declare the stream of a statement."""
+    arguments, updates = arguments_of(statement)
+    job.stream(statement.name, read(spark, **arguments), updates=updates)
+
+
+def resume(job: Queries, spark: SparkSession) -> None:
+    """Declare the streams of the statements that a checkpoint has."""
+    for text in registry_now(job.checkpoint).sources.values():
+        statement = parse(text)
+        assert isinstance(statement, CreateSource)
+        define_source(job, spark, statement)
+
+
+def refuse_changes(found: Sequence[Difference]) -> None:
+    """Raise OptionError if a text alters or drops what a job has."""
+    changed = [str(each) for each in found if each.action != "create"]
+    if changed:
+        raise OptionError(
+            "the text differs from what the checkpoint has:\n  " + "\n  ".join(changed) + "\n",
+            expected="what is there, and new definitions",
+            hint="upstream apply FILE --to FOLDER --yes, or us.sql(…, change=True); or name another folder",
+        )
+
+
+def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], bool]:
+    """Return the arguments of :func:`read` for a statement, and whether a row replaces the earlier row of its key."""
+    given = {name.lower(): _value(value, name) for name, value in statement.options.items()}
+    key = [each.strip() for each in given.pop("key").split(",") if each.strip()]
+    updates = given.pop("updates", "true").lower()
+    if updates not in ("true", "false"):
+        raise OptionError(f"updates = {updates!r}", expected="true or false")
+    path, implied = source_address(statement.path)
+    connector = {**given, **implied}.get("connector", "files")
+    named = {name: given.pop(name) for name in ("event_time", "watermark_delay") if name in given}
+    options = {_option(name, connector): value for name, value in given.items()}
+    return {"path": path, "key": key, **named, **implied, **options}, updates == "true"
+
+
+def _option(name: str, connector: str) -> str:
+    """Return the source's own name of an option: names may have underscores, and Kafka's common ones no prefix."""
+    if connector == "kafka" and name.startswith(_TO_KAFKA):
+        return "kafka." + name.replace("_", ".")
+    aliases = _KAFKA if connector == "kafka" else _FILES
+    return aliases.get(name, name if "." in name else name.replace("_", ""))
+
+
+def _value(value: str | Environment, name: str) -> str:
+    if isinstance(value, str):
+        return value
+    found = os.environ.get(value.variable)
+    if found is None:
+        raise OptionError(
+            f"{name} = env('{value.variable}'), and the environment has no such variable",
+            hint=f"set {value.variable} where the job starts",
+        )
+    return found

@@ -1,0 +1,152 @@
+"""``upstream run`` and ``upstream apply``: a job that a file of SQL defines."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..conf.locations import absolute_location, is_remote
+from .failures import MISUSED, CommandFailure, with_log
+from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from ..api.queries import Queries
+    from ..language.statements import Definition
+
+commands = typer.Typer()
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A file of CREATE statements, such as job.sql.")]
+To = Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the tables go, one folder for each view.")]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"),
+]
+
+
+@commands.command()
+def run(
+    file: File,
+    to: To,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then exit.")] = False,
+    batch_duration: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-duration",
+            metavar="TIME",
+            help="The intended duration of a batch, such as '2 seconds'. If it is too short for all results, some "
+            "wait, by the weights of their views.",
+        ),
+    ] = None,
+    checkpoint: Checkpoint = None,
+    option: StorageOptions = None,
+    master: Master = None,
+    conf: SparkConf = None,
+    log: Log = None,
+) -> None:
+    """Run the job that a file of SQL defines: each materialized view keeps a table, exactly once.
+
+    A later run resumes. If the file has changed otherwise than by additions, [bold]upstream apply[/bold] shows and
+    makes the change.
+
+    [bold]upstream run job.sql --to ./lake --once[/bold]
+    """
+    place = _checkpoint(to, checkpoint)
+    statements = _definitions(file)
+    storage = storage_options(option)
+
+    def work(path: Path) -> int:
+        from ..api.job import sql
+        from ..conf.session import session
+
+        messages = Console(stderr=True, highlight=False)
+        with messages.status("starting Spark"):
+            settings = {"spark.sql.streaming.pollingDelay": "50ms", **name_values(conf, "--conf")}
+            spark = session("upstream run", master=master, jvm_log=str(path), **settings)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
+        try:
+            options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}
+            job = sql(spark, Path(file), to=absolute_location(to), checkpoint=place, **options)
+            trigger: dict[str, Any] = {"availableNow": True} if once else {}
+            query = job.start(batch_duration=batch_duration, **trigger)
+            messages.print(f"{len(statements)} definitions run. Checkpoint: {place}", markup=False)
+            _follow(query)
+            _print_tables(job)
+        finally:
+            with suppress(Exception):
+                spark.stop()
+        return 0
+
+    raise typer.Exit(with_log(log, work))
+
+
+@commands.command()
+def apply(
+    file: File,
+    to: To,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the change.")] = False,
+    checkpoint: Checkpoint = None,
+    option: StorageOptions = None,
+    time_zone: Annotated[
+        str, typer.Option(metavar="ZONE", help="The time zone of new texts' functions of timestamps.")
+    ] = "UTC",
+) -> None:
+    """Show how a job differs from its file, and with --yes make the job match it.
+
+    The job may run meanwhile: it takes the whole change over with its next batch. Needs no Java.
+    """
+    from ..expressions.zones import zone_of_session
+    from ..hosting.job_file import apply as apply_file
+    from ..hosting.job_file import differences
+    from ..hosting.registry import registry_now
+
+    place = _checkpoint(to, checkpoint)
+    wanted, storage, zone = _definitions(file), storage_options(option), zone_of_session(time_zone)
+    known = registry_now(place)
+    found = apply_file(place, wanted, storage, zone) if yes else differences(wanted, known, storage, zone)
+    for each in found:
+        typer.echo(str(each))
+    if not found:
+        typer.echo("nothing to change")
+    elif not yes:
+        typer.echo("--yes makes this change")
+
+
+def _definitions(file: str) -> Sequence[Definition]:
+    from ..api.job import text_of
+    from ..hosting.job_file import definitions
+    from ..language.statements import script
+
+    return definitions([*script(text_of(Path(file)))])
+
+
+def _checkpoint(to: str, checkpoint: str | None) -> str:
+    if checkpoint is None and is_remote(to):
+        raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
+    return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")
+
+
+def _follow(query: StreamingQuery) -> None:
+    """Wait for the job's end, or stop it at Ctrl-C."""
+    try:
+        query.awaitTermination()
+    except KeyboardInterrupt:
+        query.stop()
+
+
+def _print_tables(job: Queries) -> None:
+    from ..hosting.registry import registry_now
+
+    found: Mapping[str, Any] = registry_now(job.checkpoint).queries
+    for name, each in found.items():
+        state = "" if each.active else f"  stopped: {each.reason or 'paused'}"
+        rows = f"{job.rows(name).select('*').collect().height:,} rows" if each.active else ""
+        typer.echo(f"{name}: {rows}{state}  {each.location}")

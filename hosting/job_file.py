@@ -1,0 +1,221 @@
+"""The differences between a job's file and its registry, and their application as one change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
+from ..expressions.kinds import UTC
+from ..language import Query, bind
+from ..language.catalog import Catalog
+from ..language.statements import Create, CreateSource, CreateTable, Definition, Kind, Statement
+from ..operators.relations.plan.nodes import Stream
+from .edits import check_change
+from .host_plan import rehearse
+from .journal import Change, Journal, change_to, check_name, known_name, pinned, whole_view
+from .registry import Registry, registry_at
+
+Action = Literal["create", "alter", "restart", "drop"]
+_SIGNS: Mapping[Action, str] = {"create": "+", "alter": "~", "restart": "~", "drop": "-"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the application of a file does to one thing."""
+
+    action: Action
+    kind: Kind
+    name: str
+    detail: str = ""
+    change: Change | None = None  # None for a restart, which the whole change names
+
+    def __str__(self) -> str:
+        return f"{_SIGNS[self.action]} {self.action} {self.kind.lower()} {self.name}{self.detail and ': '}{self.detail}"
+
+
+def definitions(statements: Sequence[Statement]) -> list[Definition]:
+    """Return a file's definitions; raise OptionError if it has other statements, or defines a name twice."""
+    known: dict[str, Definition] = {}
+    for each in statements:
+        if not isinstance(each, Definition):
+            raise OptionError(
+                f"a job's file has a statement {type(each).__name__.upper()}",
+                expected="CREATE statements alone: the file is what there is to be",
+                hint="run other statements at the prompt of `upstream sql`",
+            )
+        if each.name.lower() in known:
+            raise OptionError(f"the file defines '{each.name}' twice", hint="remove one, or choose another name")
+        known[each.name.lower()] = each
+    return list(known.values())
+
+
+def apply(
+    checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str], time_zone: str | None
+) -> list[Difference]:
+    """Make a registry what a file defines, by one change of the journal, and return the differences that were there."""
+    journal = Journal(checkpoint)
+    while True:
+        registry = registry_at(checkpoint, journal.version())
+        there = differences(wanted, registry, storage, time_zone)
+        if not there:
+            return []
+        parts = [each.change for each in there if each.change is not None]
+        for each in parts:
+            check_change(each, registry, checkpoint)
+        restarts = tuple(each.name for each in there if each.action == "restart")
+        if journal.put(registry.version + 1, Change("apply", "", parts=tuple(parts), restarts=restarts)):
+            return there
+
+
+def differences(
+    wanted: Sequence[Definition], registry: Registry, storage: Mapping[str, str], time_zone: str | None
+) -> list[Difference]:
+    """Return the differences between a file and a registry.
+
+    `time_zone` is that of new texts. Raises OptionError or QueryRefusedError if a part of the file does not fit the
+    others, or cannot be had while the checkpoint lives.
+    """
+    relations = [_relation(each, registry, storage) for each in wanted if isinstance(each, CreateTable)]
+    creates = [each for each in wanted if isinstance(each, Create)]
+    views = {each.name: each.text for each in creates if each.view}
+    plans = _plans(creates, _catalog(relations, views, registry), registry, time_zone)
+    found = [*_sources(wanted, registry), *_relations(relations, registry), *_views(views, registry)]
+    for each in creates:
+        if not each.view:
+            found += _query(each, plans[each.name], registry, time_zone)
+    names = {each.name for each in creates if not each.view}
+    for name in registry.queries.keys() - names:
+        table = f"its table stays: {registry.queries[name].location}"
+        found.append(Difference("drop", "MATERIALIZED VIEW", name, table, Change("drop", name)))
+    # What goes comes first, as its name may be another's now.
+    return sorted(found, key=lambda each: each.action != "drop")
+
+
+def _catalog(relations: Sequence[Stream], views: Mapping[str, str], registry: Registry) -> Catalog:
+    catalog = registry.settings.catalog()
+    for each in relations:
+        catalog = catalog.with_relation(each)
+    for name, text in views.items():
+        catalog = catalog.with_view(check_name(name, "a view"), text)
+    for name in views:
+        bind(whole_view(name), catalog)
+    return catalog
+
+
+def _plans(creates: Sequence[Create], catalog: Catalog, registry: Registry, time_zone: str | None) -> dict[str, Query]:
+    found: dict[str, Query] = {}
+    for each in creates:
+        if each.view:
+            continue
+        check_name(each.name, "a query")
+        if catalog.stream(each.name) is not None or catalog.view(each.name) is not None:
+            raise OptionError(f"the name '{each.name}' is taken by a stream, a table or a view")
+        there = registry.queries.get(each.name)
+        zone = there.time_zone if there is not None and there.text == each.text else time_zone
+        found[each.name] = bind(each.text, catalog.in_zone(zone or UTC))
+        rehearse(found[each.name].plan, each.name, registry.settings.table_of(each.name), each.buckets)
+    return found
+
+
+def _sources(wanted: Sequence[Definition], registry: Registry) -> Iterator[Difference]:
+    for each in wanted:
+        if isinstance(each, CreateSource):
+            if registry.settings.stream(each.name) is None:
+                raise OptionError(
+                    f"the job has no source '{each.name}'",
+                    expected="one of " + (", ".join(stream.name for stream in registry.settings.streams) or "none yet"),
+                    hint="sources are those of the first `upstream run`: for others, begin in another folder",
+                )
+            there = registry.sources.get(each.name)
+            if there == each.text:
+                continue
+            action: Action = "create" if there is None else "alter"
+            detail = "" if there is None else "the job reads it so from its next start on"
+            yield Difference(action, "SOURCE", each.name, detail, Change("source", each.name, each.text))
+
+
+def _relation(wanted: CreateTable, registry: Registry, storage: Mapping[str, str]) -> Stream:
+    """Return a table as it is in the registry, or as it is now if it is new."""
+    location = absolute_location(wanted.path)
+    there = registry.catalog.relations.get(wanted.name)
+    if there is None:
+        return pinned(check_name(wanted.name, "a table"), location, storage)
+    if there.table is None or there.table.location != location:
+        raise OptionError(
+            f"the table '{wanted.name}' is at {there.table or 'another place'}, and the file has {location}",
+            expected="the same place",
+            hint=f"DROP TABLE {wanted.name} CASCADE first, or choose another name",
+        )
+    return there
+
+
+def _relations(relations: Sequence[Stream], registry: Registry) -> Iterator[Difference]:
+    known = {name: each for name, each in registry.catalog.relations.items() if each.table is not None}
+    for each in relations:
+        if each.name not in known:
+            yield Difference("create", "TABLE", each.name, str(each.table), change_to(each))
+    for name in known.keys() - {each.name for each in relations}:
+        yield Difference("drop", "TABLE", name, "the files stay", Change("drop_relation", name))
+
+
+def _views(views: Mapping[str, str], registry: Registry) -> Iterator[Difference]:
+    known = registry.catalog.views
+    for name, text in views.items():
+        if known.get(name) != text:
+            yield Difference("alter" if name in known else "create", "VIEW", name, "", Change("view", name, text))
+    for name in known.keys() - views.keys():
+        yield Difference("drop", "VIEW", name, "", Change("drop_view", name))
+
+
+def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | None) -> Iterator[Difference]:
+    name, there = wanted.name, registry.queries.get(wanted.name)
+    kind: Kind = "MATERIALIZED VIEW"
+    if there is None:
+        change = Change(
+            "register", name, wanted.text, weight=wanted.weight, active=True, buckets=wanted.buckets,
+            time_zone=time_zone,
+        )  # fmt: skip
+        yield Difference("create", kind, name, f"its table: {registry.settings.table_of(name)}", change)
+        return
+    if there.buckets != wanted.buckets:
+        raise OptionError(
+            f"'{name}' has {there.buckets} buckets, and the file has {wanted.buckets}",
+            expected="the same for the life of a table",
+            hint="give it another name, or drop it with its table first",
+        )
+    texts = wanted.text != there.text
+    details = ["another text; it restarts"] if texts else []
+    if wanted.weight != there.weight:
+        details.append(f"weight {there.weight:g} becomes {wanted.weight:g}")
+    if details:
+        change = Change(
+            "alter", name, wanted.text if texts else None, weight=wanted.weight, time_zone=time_zone if texts else None
+        )
+        yield Difference("alter", kind, name, "; ".join(details), change)
+    if not texts and there.bound is not None and there.bound.plan != query.plan:
+        yield Difference("restart", kind, name, "what it reads is another one")
+
+
+def created(name: str, registry: Registry) -> str:
+    """Return the statement that makes what a registry has of this name."""
+    catalog = registry.catalog
+    spelled = known_name(name, [*registry.sources, *catalog.relations, *catalog.views, *registry.queries], "definition")
+    if spelled in registry.sources:
+        return registry.sources[spelled] + ";"
+    if spelled in catalog.relations:
+        table = catalog.relations[spelled].table
+        place = "" if table is None else table.location.replace("'", "\\'")
+        return f"CREATE TABLE {_quoted(spelled)} FROM '{place}';"
+    if spelled in catalog.views:
+        return f"CREATE VIEW {_quoted(spelled)} AS\n{catalog.views[spelled]};"
+    query = registry.queries[spelled]
+    given = [f"weight = {query.weight:g}"] * (query.weight != 1) + [f"buckets = {query.buckets}"] * (query.buckets != 1)
+    options = f" WITH ({', '.join(given)})" if given else ""
+    return f"CREATE MATERIALIZED VIEW {_quoted(spelled)}{options} AS\n{query.text};"
+
+
+def _quoted(name: str) -> str:
+    return name if name.isidentifier() else f"`{name}`"

@@ -1,0 +1,430 @@
+"""Statements that define, change and show a job, and their parser: of files, of the prompt, and of programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, TypeVar
+
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import TokenError
+from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import TokenType as T
+
+from ..conf.errors import OptionError
+
+HELP = """\
+SELECT …;                                     run a query, and show its result as it changes, until Ctrl-C
+CREATE SOURCE name FROM 'path' WITH (key = 'column', event_time = 'column', option = value, …);
+                                              declare a stream, before the job starts
+CREATE TABLE name FROM 'path';                name a Delta table, as it is now; REFRESH TABLE name; reads it again
+CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOLDER/name
+  … name WITH (weight = 2, buckets = 4) AS …    with a share under overload, and a number of parts
+CREATE VIEW name AS query;                    give a query a name, to be used in others
+ALTER MATERIALIZED VIEW name AS query;        give a registered query another text
+ALTER MATERIALIZED VIEW name SET (weight = 2);
+ALTER MATERIALIZED VIEW name PAUSE;           let a registered query rest; RESUME lets it run again
+DROP MATERIALIZED VIEW name;                  or VIEW, TABLE; with CASCADE also what reads it
+EXPLAIN query or name;                        show plan, shared parts, state, and key
+SHOW SOURCES;                                 or TABLES, VIEWS, MATERIALIZED VIEWS
+SHOW CREATE name;                             show the statement that made it
+DESCRIBE name;                                list the columns of one; \\d name does the same, and \\d lists everything
+\\? or \\h                                      show this help
+\\q                                            quit"""
+
+Kind = Literal["SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW"]
+
+
+@dataclass(frozen=True)
+class Select:
+    """Run a query and show its result."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Show the plan of a query, or of a registered one."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The value of a variable of the environment, which is read where the source starts and kept nowhere."""
+
+    variable: str
+
+
+@dataclass(frozen=True)
+class CreateSource:
+    """Declare a stream."""
+
+    name: str
+    path: str | None  # None for a connector that needs none
+    options: Mapping[str, str | Environment] = field(default_factory=dict)  # by name, as written
+    text: str = field(default="", compare=False)  # the statement as written
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """Name a stored table, as it is now."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Create:
+    """Register a query, or create a view."""
+
+    name: str
+    text: str
+    view: bool = False
+    weight: float = 1.0
+    buckets: int = 1
+
+
+@dataclass(frozen=True)
+class Alter:
+    """Change the text or the weight of a registered query, pause or resume it."""
+
+    name: str
+    text: str | None = None
+    weight: float | None = None
+    active: bool | None = None
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Read a stored table again."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Remove something; with `cascade` also what names it."""
+
+    kind: Kind
+    name: str
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
+class Show:
+    """List everything of one kind."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class ShowCreate:
+    """Show the statement that made something."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Describe:
+    """List everything, or the columns of one stream, query or view."""
+
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Help:
+    """Show the statements."""
+
+
+@dataclass(frozen=True)
+class Quit:
+    """Leave the prompt."""
+
+
+Definition = CreateSource | CreateTable | Create
+"""What a job's file is made of."""
+
+Statement = Definition | Select | Explain | Alter | Refresh | Drop | Show | ShowCreate | Describe | Help | Quit
+
+_Statement = TypeVar("_Statement", bound=Statement)
+_HINT = "\\? lists what can be typed"
+_NUMBERS = ("weight", "buckets")
+_SECRET = re.compile(r"password|secret|token|credential|jaas|user.info", re.IGNORECASE)
+_KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW")
+
+
+def split(buffer: str) -> tuple[list[str], str]:
+    """Return the complete statements in the typed text, and the rest.
+
+    A statement ends with a semicolon outside of strings and comments. A line that begins with a backslash is a
+    statement by itself if no other is unfinished.
+    """
+    found: list[str] = []
+    rest = buffer.lstrip()
+    while rest:
+        if rest.startswith("\\"):
+            line, _, rest = rest.partition("\n")
+            found.append(line.strip().rstrip(";").rstrip())
+        else:
+            end = _semicolon(rest)
+            if end is None:
+                break
+            statement, rest = rest[:end].strip(), rest[end + 1 :]
+            found += [statement] if statement else []
+        rest = rest.lstrip()
+    return found, rest
+
+
+def parse(text: str) -> Statement:
+    """Parse a statement. Text that is no statement of the prompt is a query, which is checked when it is run."""
+    if text.startswith("\\"):
+        return _command(text)
+    # Before anything is read by tokens: after these words, sqlglot makes one of everything that follows.
+    begun = re.match(r"(explain|show)\b\s*", text, re.IGNORECASE)
+    if begun:
+        rest = text[begun.end() :]
+        if begun[1].upper() == "SHOW":
+            return _show(text, rest)
+        return Explain(rest or _missing(text, "a query, or the name of a registered one"))
+    words = _Words(text)
+    first = words.next_word()
+    if first == "CREATE":
+        return _create(words, text)
+    if first == "ALTER":
+        return _alter(words)
+    if first == "DROP":
+        kind = words.kind()
+        name = words.name()
+        return words.end(Drop(kind, name, words.given("CASCADE")))
+    if first == "REFRESH":
+        words.take("TABLE")
+        return words.end(Refresh(words.name()))
+    if first in ("DESCRIBE", "DESC"):
+        return words.end(Describe(words.name()))
+    if first in ("QUIT", "EXIT") and words.peek() is None:
+        return Quit()
+    if first == "HELP" and words.peek() is None:
+        return Help()
+    return Select(text)
+
+
+def script(text: str) -> Iterator[Statement]:
+    """Yield the statements of a file. The last one needs no semicolon."""
+    found, rest = split(text)
+    for each in [*found, rest.strip()]:
+        if each and _Words(each).peek() is not None:
+            yield parse(each)
+
+
+def _show(text: str, rest: str) -> Show | ShowCreate:
+    words = _Words(rest)
+    if words.given("CREATE"):
+        return words.end(ShowCreate(words.name()))
+    wanted = " ".join(filter(None, (words.next_word(), words.next_word())))
+    for kind in _KINDS:
+        if wanted == f"{kind}S":
+            return words.end(Show(kind))
+    raise OptionError(
+        f"this cannot be shown: {text}", expected="SHOW " + ", ".join(f"{each}S" for each in _KINDS), hint=_HINT
+    )
+
+
+def _command(text: str) -> Statement:
+    command, _, name = text.partition(" ")
+    if command in ("\\d", "\\d+", "\\dt"):
+        return Describe(name.strip().rstrip(";") or None)
+    if command in ("\\?", "\\h", "\\help"):
+        return Help()
+    if command in ("\\q", "\\quit"):
+        return Quit()
+    raise OptionError(f"there is no command {command}", expected="\\d, \\?, or \\q", hint=_HINT)
+
+
+def _create(words: _Words, text: str) -> Definition:
+    kind = words.kind()
+    name = words.name()
+    if kind == "SOURCE":
+        path = words.text() if words.given("FROM") else None
+        options = words.options() if words.given("WITH") else {}
+        names = {each.lower() for each in options}
+        secret = next((each for each in options if _SECRET.search(each) and isinstance(options[each], str)), None)
+        if secret is not None:
+            raise OptionError(
+                f"CREATE SOURCE {name} has the value of {secret}, which the checkpoint would keep",
+                expected=f"{secret} = env('NAME')",
+                hint="set a variable of the environment where the job starts",
+            )
+        if "key" not in names:
+            raise OptionError(f"CREATE SOURCE {name} has no key", expected="WITH (key = 'column, …')")
+        if path is None and "connector" not in names:
+            raise OptionError(
+                f"CREATE SOURCE {name} names no place", expected="FROM 'path', or WITH (connector = 'kafka', …)"
+            )
+        return words.end(CreateSource(name, path, options, text))
+    if kind == "TABLE":
+        words.take("FROM")
+        return words.end(CreateTable(name, words.text()))
+    numbers = words.numbers("WITH", *_NUMBERS) if kind != "VIEW" and words.given("WITH") else {}
+    words.take("AS")
+    query = words.rest("a query")
+    weight, buckets = numbers.get("weight", 1.0), numbers.get("buckets", 1.0)
+    if buckets != int(buckets):
+        raise OptionError(f"buckets = {buckets:g}", expected="a whole number")
+    return Create(name, query, kind == "VIEW", weight, int(buckets))
+
+
+def _alter(words: _Words) -> Alter:
+    words.take("MATERIALIZED", "VIEW")
+    name = words.name()
+    if words.given("AS"):
+        return Alter(name, text=words.rest("a query"))
+    if words.given("PAUSE"):
+        return words.end(Alter(name, active=False))
+    if words.given("RESUME"):
+        return words.end(Alter(name, active=True))
+    words.take("SET")
+    return words.end(Alter(name, weight=words.numbers("SET", "weight")["weight"]))
+
+
+def _semicolon(text: str) -> int | None:
+    """Return the position of the first semicolon that ends a statement."""
+    try:
+        tokens = Spark().tokenize(text)
+    except TokenError:  # a text or a comment that has no end yet; semicolons before it still count
+        tokens = _tokens_before_the_open_end(text)
+    return next((each.start for each in tokens if each.token_type is T.SEMICOLON), None)
+
+
+def _tokens_before_the_open_end(text: str) -> list[Token]:
+    for end in (place for place, letter in enumerate(text) if letter == ";"):
+        try:
+            tokens = Spark().tokenize(text[: end + 1])
+        except TokenError:
+            continue
+        return tokens
+    return []
+
+
+def _missing(text: str, expected: str) -> NoReturn:
+    raise OptionError(f"this is not complete: {text}", expected=expected, hint=_HINT)
+
+
+class _Words:
+    """The words of a statement, in order."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        try:
+            self._tokens = Spark().tokenize(text)
+        except TokenError as error:
+            raise OptionError(f"a text or a comment has no end: {text}", expected="a closing quote") from error
+        self._at = 0
+
+    def peek(self) -> str | None:
+        """Return the next word in capitals; None at the end."""
+        return self._tokens[self._at].text.upper() if self._at < len(self._tokens) else None
+
+    def next_word(self) -> str | None:
+        """Take the next word."""
+        found = self.peek()
+        self._at += 1
+        return found
+
+    def take(self, *words: str) -> None:
+        """Take these words."""
+        for word in words:
+            if self.peek() != word:
+                self._unexpected(word)
+            self._at += 1
+
+    def name(self) -> str:
+        """Take a name, as it is written."""
+        if self.peek() is None or not self.peek()[:1].isidentifier():  # pyright: ignore[reportOptionalSubscript]
+            self._unexpected("a name")
+        self._at += 1
+        return self._tokens[self._at - 1].text
+
+    def given(self, word: str) -> bool:
+        """Take a word if it is the next one; return whether it was."""
+        found = self.peek() == word
+        self._at += found
+        return found
+
+    def kind(self) -> Kind:
+        """Take the word or words for a kind of thing."""
+        if self.given("MATERIALIZED"):
+            self.take("VIEW")
+            return "MATERIALIZED VIEW"
+        found: Kind | None = next((each for each in _KINDS if self.given(each)), None)
+        if found is None:
+            self._unexpected(", ".join(_KINDS))
+        return found
+
+    def text(self) -> str:
+        """Take a text in quotes."""
+        if self._at >= len(self._tokens) or self._tokens[self._at].token_type is not T.STRING:
+            self._unexpected("a text in single quotes")
+        self._at += 1
+        return self._tokens[self._at - 1].text
+
+    def numbers(self, word: str, *names: str) -> dict[str, float]:
+        """Take ``(name = number, …)``."""
+        found: dict[str, float] = {}
+        for name, value in self.options().items():
+            if name.lower() not in names:
+                raise OptionError(f"{word} (… {name} …)", expected=" or ".join(names))
+            try:
+                found[name.lower()] = float(value)  # pyright: ignore[reportArgumentType]
+            except (ValueError, TypeError):
+                raise OptionError(f"{name} = {value!r}", expected="a number") from None
+        return found
+
+    def options(self) -> dict[str, str | Environment]:
+        """Take ``(name = value, …)``: names with dots, and texts, numbers, true, false, or ``env('NAME')``."""
+        self.take("(")
+        found: dict[str, str | Environment] = {}
+        while True:
+            name = self.name()
+            while self.given("."):
+                name += "." + self.name()
+            if name.lower() in {each.lower() for each in found}:
+                raise OptionError(f"{name} is given twice", expected="each option once")
+            self.take("=")
+            found[name] = self._value()
+            if not self.given(","):
+                break
+        self.take(")")
+        return found
+
+    def _value(self) -> str | Environment:
+        if self.given("ENV"):
+            self.take("(")
+            variable = self.text()
+            self.take(")")
+            return Environment(variable)
+        sign = "-" if self.given("-") else ""
+        token = self._tokens[self._at] if self._at < len(self._tokens) else None
+        if token is None or token.token_type not in (T.STRING, T.NUMBER, T.TRUE, T.FALSE):
+            self._unexpected("a text in single quotes, a number, true, false, or env('NAME')")
+        self._at += 1
+        return sign + (token.text.lower() if token.token_type in (T.TRUE, T.FALSE) else token.text)
+
+    def rest(self, what: str) -> str:
+        """Take the remaining text as it is written."""
+        if self._at >= len(self._tokens):
+            self._unexpected(what)
+        return self._text[self._tokens[self._at].start :].strip()
+
+    def end(self, statement: _Statement) -> _Statement:
+        """Return the statement if no word follows."""
+        if self._at < len(self._tokens):
+            self._unexpected("the end")
+        return statement
+
+    def _unexpected(self, expected: str) -> NoReturn:
+        if self._at >= len(self._tokens):
+            _missing(self._text, expected)
+        got = self._tokens[self._at].text
+        raise OptionError(f"'{got}' is not expected in: {self._text}", expected=expected, hint=_HINT)

@@ -1,0 +1,75 @@
+"""What a job's statements say, as arguments of the source."""
+
+import pytest
+
+from upstream.api.job import arguments_of, text_of
+from upstream.conf.errors import OptionError
+from upstream.language.statements import CreateSource, parse
+
+
+def arguments(text: str) -> tuple[dict[str, object], bool]:
+    statement = parse(f"CREATE SOURCE s {text}")
+    assert isinstance(statement, CreateSource)
+    return arguments_of(statement)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "FROM 'f.csv' WITH (key = 'a, b', event_time = 't', watermark_delay = '5 min', max_files_per_trigger = 2)",
+            {
+                "path": "f.csv",
+                "key": ["a", "b"],
+                "event_time": "t",
+                "watermark_delay": "5 min",
+                "maxfilespertrigger": "2",
+            },
+        ),
+        ("FROM 'feed/' WITH (key = 'a', format = 'json')", {"path": "feed/", "key": ["a"], "fileFormat": "json"}),
+        ("FROM 'latest:lake/t' WITH (KEY = 'a')", {"path": "lake/t", "key": ["a"], "connector": "latest"}),
+        (
+            "FROM 'kafka://h:9092/t' WITH (key = 'a', format = 'avro')",
+            {
+                "path": None,
+                "key": ["a"],
+                "connector": "kafka",
+                "kafka.bootstrap.servers": "h:9092",
+                "subscribe": "t",
+                "valueFormat": "avro",
+            },
+        ),
+        (
+            "WITH (connector = 'kafka', bootstrap_servers = 'h', topic = 't', key = 'a', sasl_password = env('WORD'))",
+            {
+                "path": None,
+                "key": ["a"],
+                "connector": "kafka",
+                "kafka.bootstrap.servers": "h",
+                "subscribe": "t",
+                "kafka.sasl.password": "s3cret",
+            },
+        ),
+    ],
+)
+def test_a_statement_gives_the_arguments_of_a_source(text, found, monkeypatch):
+    monkeypatch.setenv("WORD", "s3cret")
+    assert arguments(text) == (found, True)
+
+
+def test_rows_that_stay_and_what_is_wrong(monkeypatch):
+    monkeypatch.delenv("WORD", raising=False)
+    assert arguments("FROM 'x' WITH (key = 'a', updates = false)")[1] is False
+    with pytest.raises(OptionError, match="true or false"):
+        arguments("FROM 'x' WITH (key = 'a', updates = 1)")
+    with pytest.raises(OptionError, match="no such variable"):
+        arguments("FROM 'x' WITH (key = env('WORD'))")
+
+
+def test_a_text_or_the_file_that_has_it(tmp_path):
+    file = tmp_path / "job.sql"
+    file.write_text("CREATE VIEW é AS SELECT 1", encoding="utf-8")
+    assert text_of(file) == text_of(str(file)) == "CREATE VIEW é AS SELECT 1"
+    assert text_of("SELECT 1 -- not a file.sql\n;") == "SELECT 1 -- not a file.sql\n;"
+    with pytest.raises(OptionError, match="cannot be read"):
+        text_of("absent.sql")

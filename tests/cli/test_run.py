@@ -1,0 +1,69 @@
+"""`upstream run` and `apply` as a person uses them: a file is run, edited, applied, and run again."""
+
+import duckdb
+import polars as pl
+import pytest
+from kit.places import BUSES
+from kit.programs import run_command
+
+from .in_process import refused
+
+FILE = f"""
+-- The fleet, by route.
+CREATE SOURCE buses FROM '{BUSES}'
+  WITH (key = 'vehicle_id', event_time = 'timestamp', watermark_delay = '5 minutes', max_files_per_trigger = 1);
+CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE speed > 0;
+CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS
+  SELECT route_id, COUNT(*) AS n /* that move */ FROM moving GROUP BY route_id;
+CREATE MATERIALIZED VIEW buses_now AS SELECT COUNT(*) AS n FROM LATEST(buses);
+"""
+LATEST = f"""
+SELECT * FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY NULL) AS arrival FROM read_csv('{BUSES}'))
+QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC, arrival DESC) = 1
+"""
+
+
+def expected(speed: int) -> dict[int, int]:
+    return dict(
+        duckdb.sql(f"SELECT route_id, COUNT(*) FROM ({LATEST}) WHERE speed > {speed} GROUP BY route_id").fetchall()
+    )
+
+
+def fleet(folder) -> dict[int, int]:
+    return dict(pl.read_delta(str(folder / "lake" / "fleet")).select("route_id", "n").rows())
+
+
+@pytest.mark.spark
+def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
+    file = tmp_path / "job.sql"
+    file.write_text(FILE)
+    run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
+    first = run_command(*run, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert f"fleet: {len(expected(0))} rows" in first.stdout
+    assert fleet(tmp_path) == expected(0)
+
+    file.write_text(FILE.replace("speed > 0", "speed > 9").partition("CREATE MATERIALIZED VIEW buses_now")[0])
+    changed = run_command(*run, cwd=tmp_path)
+    assert changed.returncode == 2
+    assert "~ alter view moving" in changed.stderr
+    assert "upstream apply" in changed.stderr
+    applied = run_command("apply", "job.sql", "--to", "lake", "--yes", cwd=tmp_path)
+    assert applied.stdout.splitlines()[0].startswith("- drop materialized view buses_now")
+    assert run_command("apply", "job.sql", "--to", "lake", cwd=tmp_path).stdout == "nothing to change\n"
+    assert run_command(*run, cwd=tmp_path).returncode == 0
+    assert fleet(tmp_path) == expected(9)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("SELECT 1;", "CREATE statements alone"),
+        ("CREATE SOURCE s FROM 'feed/'", "has no key"),
+        (None, "job.sql cannot be read"),
+    ],
+)
+def test_a_file_that_is_wrong_is_a_sentence_before_spark_starts(tmp_path, text, part):
+    if text is not None:
+        (tmp_path / "job.sql").write_text(text)
+    assert part in refused("run", str(tmp_path / "job.sql"), "--to", "lake", cwd=tmp_path)

@@ -1,0 +1,138 @@
+"""A job's file against a registry, and its application as one change."""
+
+import polars as pl
+import pytest
+from kit.registries import begun
+
+from upstream.conf.errors import OptionError, QueryRefusedError
+from upstream.hosting.edits import record
+from upstream.hosting.job_file import apply, created, definitions, differences
+from upstream.hosting.journal import Change, Journal
+from upstream.hosting.registry import registry_now
+from upstream.language.statements import script
+
+FILE = """
+CREATE VIEW dear AS SELECT sym, px FROM trade [NOW] WHERE px > 10;
+CREATE MATERIALIZED VIEW n WITH (weight = 2) AS SELECT sym, COUNT(*) AS n FROM dear GROUP BY sym;
+CREATE MATERIALIZED VIEW top AS SELECT MAX(px) AS px FROM trade [NOW];
+"""
+
+
+def lines(checkpoint: str, text: str, *, write: bool = True) -> list[str]:
+    wanted = definitions([*script(text)])
+    there = apply(checkpoint, wanted, {}, None) if write else differences(wanted, registry_now(checkpoint), {}, None)
+    return [str(each).partition(":")[0] for each in there]
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return begun(tmp_path)
+
+
+def test_a_file_is_applied_by_one_change_and_then_there_is_nothing_to_change(checkpoint):
+    made = ["+ create view dear", "+ create materialized view n", "+ create materialized view top"]
+    assert lines(checkpoint, FILE, write=False) == made
+    assert Journal(checkpoint).version() == 0
+    assert lines(checkpoint, FILE) == made
+    assert Journal(checkpoint).version() == 1
+    registry = registry_now(checkpoint)
+    assert [(each.name, each.weight, each.active) for each in registry.queries.values()] == [
+        ("n", 2.0, True),
+        ("top", 1.0, True),
+    ]
+    assert lines(checkpoint, FILE) == []
+    assert Journal(checkpoint).version() == 1
+
+
+def test_what_reads_an_edited_view_restarts_and_the_rest_goes_on(checkpoint):
+    lines(checkpoint, FILE)
+    before = registry_now(checkpoint).queries
+    edited = FILE.replace("px > 10", "px > 20").replace("weight = 2", "weight = 3").replace("top AS", "best AS")
+    assert lines(checkpoint, edited) == [
+        "- drop materialized view top",
+        "~ alter view dear",
+        "~ alter materialized view n",
+        "~ restart materialized view n",
+        "+ create materialized view best",
+    ]
+    after = registry_now(checkpoint).queries
+    assert after["n"].id > before["n"].id
+    assert after["n"].weight == 3
+    assert after["n"].bound is not None
+    assert before["n"].bound is not None
+    assert after["n"].bound.plan != before["n"].bound.plan
+    assert set(after) == {"n", "best"}
+    assert len({each.id for each in after.values()}) == 2
+
+
+def test_a_view_and_its_readers_change_together_though_neither_fits_the_others_old_text(checkpoint):
+    lines(checkpoint, FILE)
+    renamed = FILE.replace("SELECT sym, px FROM trade", "SELECT sym AS s, px FROM trade")
+    renamed = renamed.replace(
+        "SELECT sym, COUNT(*) AS n FROM dear GROUP BY sym", "SELECT s, COUNT(*) AS n FROM dear GROUP BY s"
+    )
+    assert lines(checkpoint, renamed) == ["~ alter view dear", "~ alter materialized view n"]
+    assert registry_now(checkpoint).active["n"].query.plan.schema.names == ["s", "n"]
+
+
+def test_a_paused_view_stays_paused_and_a_name_may_become_another_kind(checkpoint):
+    lines(checkpoint, FILE)
+    record(checkpoint, Change("deactivate", "top"))
+    assert lines(checkpoint, FILE) == []
+    assert not registry_now(checkpoint).queries["top"].active
+    swapped = (
+        "CREATE VIEW top AS SELECT px FROM trade [NOW]; CREATE MATERIALIZED VIEW dear AS SELECT MAX(px) AS px FROM top"
+    )
+    assert len(lines(checkpoint, swapped)) == 5
+    registry = registry_now(checkpoint)
+    assert (list(registry.catalog.views), list(registry.active)) == (["top"], ["dear"])
+
+
+def test_tables_come_with_what_reads_them_and_keep_their_version(checkpoint, tmp_path):
+    place = tmp_path / "names"
+    pl.DataFrame({"sym": ["a"]}).write_delta(str(place))
+    text = f"CREATE TABLE names FROM '{place}'; CREATE MATERIALIZED VIEW known AS SELECT * FROM names;"
+    assert len(lines(checkpoint, text)) == 2
+    pl.DataFrame({"sym": ["b"]}).write_delta(str(place), mode="append")
+    assert lines(checkpoint, text) == []
+    with pytest.raises(OptionError, match=r"the file has .*elsewhere"):
+        lines(checkpoint, text.replace(str(place), str(tmp_path / "elsewhere")))
+    assert lines(checkpoint, "CREATE VIEW v AS SELECT sym FROM trade [NOW]")[:2] == [
+        "- drop table names",
+        "- drop materialized view known",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("SELECT sym FROM trade [NOW]", "CREATE statements alone"),
+        (
+            "CREATE VIEW v AS SELECT sym FROM trade [NOW]; CREATE VIEW V AS SELECT px FROM trade [NOW]",
+            "defines 'V' twice",
+        ),
+        ("CREATE SOURCE s FROM 'x' WITH (key = 'k')", "no source 's'"),
+        ("CREATE MATERIALIZED VIEW trade AS SELECT sym FROM quote [NOW]", "'trade' is taken"),
+        (FILE.replace("AVG", "").replace("weight = 2", "buckets = 2"), "has 1 buckets, and the file has 2"),
+        ("CREATE VIEW a AS SELECT nothing FROM trade [NOW]", "nothing"),
+        (FILE.replace("MAX(px)", "MAX(py)"), "py"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_of_the_file_is_applied(checkpoint, text, error):
+    lines(checkpoint, FILE)
+    with pytest.raises((OptionError, QueryRefusedError), match=error):
+        lines(checkpoint, text)
+    assert Journal(checkpoint).version() == 1
+
+
+def test_the_statements_shown_make_the_same_registry(checkpoint, tmp_path):
+    place = tmp_path / "it's"
+    pl.DataFrame({"sym": ["a"]}).write_delta(str(place))
+    escaped = str(place).replace("'", "\\'")
+    text = f"CREATE TABLE `na-mes` FROM '{escaped}';" + FILE.replace("COUNT(*) AS n", "COUNT(*) AS n /* of all; */")
+    lines(checkpoint, text)
+    shown = "\n".join(created(name, registry_now(checkpoint)) for name in ("na-mes", "DEAR", "n", "top"))
+    assert "/* of all; */" in shown
+    assert lines(checkpoint, shown) == []
+    with pytest.raises(OptionError, match="no definition 'nothing'"):
+        created("nothing", registry_now(checkpoint))
