@@ -60,8 +60,8 @@ def run(
     [bold]upstream run job.sql --to ./lake --once[/bold]
     """
     place = _checkpoint(to, checkpoint)
-    statements = _definitions(file)
-    storage = storage_options(option)
+    statements, storage = _definitions(file), storage_options(option)
+    _refuse_changes(place, statements, storage)
 
     def work(path: Path) -> int:
         from ..api.job import sql
@@ -126,6 +126,17 @@ def _definitions(file: str) -> Sequence[Definition]:
     from ..language.statements import script
 
     return definitions([*script(text_of(Path(file)))])
+
+
+def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str]) -> None:
+    """Refuse a file that changes what a job has, before Spark starts."""
+    from ..api.job import refuse_changes
+    from ..hosting.job_file import differences
+    from ..hosting.journal import Journal
+    from ..hosting.registry import registry_now
+
+    if Journal(checkpoint).started():
+        refuse_changes(differences(wanted, registry_now(checkpoint), storage, None))
 
 
 def _checkpoint(to: str, checkpoint: str | None) -> str:

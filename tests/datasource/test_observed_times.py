@@ -37,6 +37,7 @@ def begins_with_a_time(batches: list[dict[str, list[Any]]]) -> bool:
 
 
 BATCHES = st.lists(st.fixed_dictionaries({"a": ROWS, "b": ROWS}), min_size=1, max_size=6).filter(begins_with_a_time)
+DEAD = tempfile.TemporaryDirectory()
 POLICIES = st.sampled_from(["ordered", "bounded", "displaced"])
 
 
@@ -47,7 +48,7 @@ class Stream:
         self.options = SourceOptions(
             key=Key(("k",)), time="ms", time_format="epoch_ms", progress=policy, progress_delay_us=5000,
             progress_displacement=3, max_jump_us=1_000_000, confirmations=3, checkpoint_location=folder,
-            dead_letters=tempfile.gettempdir(), min_partitions=2,
+            dead_letters=DEAD.name, min_partitions=2,
         )  # fmt: skip
         self.shape = shape_of(leaving_schema(NUMBERED, self.options), self.options)
         self.connector = connector
@@ -70,7 +71,7 @@ class Stream:
 
     def run(self, stop_after: int | None = None) -> list[dict[str, Any]]:
         """Run the last planned batch, perhaps as far as so many of its tasks."""
-        reading = Reading(self.options, self.shape, self.connector, tempfile.gettempdir())
+        reading = Reading(self.options, self.shape, self.connector, DEAD.name)
         tasks = self.planner.tasks(*self.journal[-2:])
         chosen = tasks if stop_after is None else tasks[:stop_after]
         return [row for task in chosen for batch in reading.read(task) for row in batch.to_pylist()]
