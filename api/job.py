@@ -20,8 +20,6 @@ from .stream import UpdateStream, read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_KAFKA = {"topic": "subscribe", "format": "valueFormat"}
-_FILES = {"format": "fileFormat"}
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
 
 
@@ -167,7 +165,7 @@ def _option(name: str, connector: str) -> str:
     """Return the source's own name of an option: names may have underscores, and Kafka's common ones no prefix."""
     if connector == "kafka" and name.startswith(_TO_KAFKA):
         return "kafka." + name.replace("_", ".")
-    aliases = _KAFKA if connector == "kafka" else _FILES
+    aliases = {"topic": "subscribe", "format": "valueFormat" if connector == "kafka" else "fileFormat"}
     return aliases.get(name, name if "." in name else name.replace("_", ""))
 
 

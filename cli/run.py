@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from ..conf.errors import TableError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, CommandFailure, with_log
 from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
     from ..language.statements import Definition
@@ -78,7 +77,9 @@ def run(
             trigger: dict[str, Any] = {"availableNow": True} if once else {}
             query = job.start(batch_duration=batch_duration, **trigger)
             messages.print(f"{len(statements)} definitions run. Checkpoint: {place}", markup=False)
-            _follow(query)
+            with suppress(KeyboardInterrupt):
+                query.awaitTermination()
+            query.stop()
             _print_tables(job)
         finally:
             with suppress(Exception):
@@ -145,19 +146,16 @@ def _checkpoint(to: str, checkpoint: str | None) -> str:
     return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")
 
 
-def _follow(query: StreamingQuery) -> None:
-    """Wait for the job's end, or stop it at Ctrl-C."""
-    try:
-        query.awaitTermination()
-    except KeyboardInterrupt:
-        query.stop()
-
-
 def _print_tables(job: Queries) -> None:
+    import polars as pl
+
     from ..hosting.registry import registry_now
 
-    found: Mapping[str, Any] = registry_now(job.checkpoint).queries
-    for name, each in found.items():
-        state = "" if each.active else f"  stopped: {each.reason or 'paused'}"
-        rows = f"{job.rows(name).select('*').collect().height:,} rows" if each.active else ""
-        typer.echo(f"{name}: {rows}{state}  {each.location}")
+    for name, each in registry_now(job.checkpoint).queries.items():
+        state = f"stopped: {each.reason or 'paused'}"
+        if each.active:
+            try:
+                state = f"{job.rows(name).select(pl.len()).collect().item():,} rows"
+            except TableError:
+                state = "no batch yet"
+        typer.echo(f"{name}: {state}  {each.location}")

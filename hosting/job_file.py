@@ -87,9 +87,10 @@ def differences(
         if not each.view:
             found += _query(each, plans[each.name], registry, time_zone)
     names = {each.name for each in creates if not each.view}
-    for name in registry.queries.keys() - names:
-        table = f"its table stays: {registry.queries[name].location}"
-        found.append(Difference("drop", "MATERIALIZED VIEW", name, table, Change("drop", name)))
+    for name, each in registry.queries.items():
+        if name not in names:
+            table = f"its table stays: {each.location}"
+            found.append(Difference("drop", "MATERIALIZED VIEW", name, table, Change("drop", name)))
     # What goes comes first, as its name may be another's now.
     return sorted(found, key=lambda each: each.action != "drop")
 
@@ -157,7 +158,8 @@ def _relations(relations: Sequence[Stream], registry: Registry) -> Iterator[Diff
     for each in relations:
         if each.name not in known:
             yield Difference("create", "TABLE", each.name, str(each.table), change_to(each))
-    for name in known.keys() - {each.name for each in relations}:
+    names = {each.name for each in relations}
+    for name in filter(lambda each: each not in names, known):
         yield Difference("drop", "TABLE", name, "the files stay", Change("drop_relation", name))
 
 
@@ -166,7 +168,7 @@ def _views(views: Mapping[str, str], registry: Registry) -> Iterator[Difference]
     for name, text in views.items():
         if known.get(name) != text:
             yield Difference("alter" if name in known else "create", "VIEW", name, "", Change("view", name, text))
-    for name in known.keys() - views.keys():
+    for name in filter(lambda each: each not in views, known):
         yield Difference("drop", "VIEW", name, "", Change("drop_view", name))
 
 
