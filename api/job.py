@@ -141,7 +141,7 @@ def refuse_changes(found: Sequence[Difference]) -> None:
     changed = [str(each) for each in found if each.action != "create"]
     if changed:
         raise OptionError(
-            "the text differs from what the checkpoint has:\n  " + "\n  ".join(changed) + "\n",
+            f"the text differs from what the checkpoint has: {'; '.join(changed)}",
             expected="what is there, and new definitions",
             hint="upstream apply FILE --to FOLDER --yes, or us.sql(…, change=True); or name another folder",
         )

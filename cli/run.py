@@ -155,7 +155,7 @@ def _print_tables(job: Queries) -> None:
         state = f"stopped: {each.reason or 'paused'}"
         if each.active:
             try:
-                state = f"{job.rows(name).select(pl.len()).collect().item():,} rows"
+                state = f"rows: {job.rows(name).select(pl.len()).collect().item():,}"
             except TableError:
                 state = "no batch yet"
-        typer.echo(f"{name}: {state}  {each.location}")
+        typer.echo(f"{name}  {state}  {each.location}")

@@ -40,7 +40,7 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
     first = run_command(*run, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert f"fleet: {len(expected(0))} rows" in first.stdout
+    assert f"fleet  rows: {len(expected(0))}" in first.stdout
     assert fleet(tmp_path) == expected(0)
 
     file.write_text(FILE.replace("speed > 0", "speed > 9").partition("CREATE MATERIALIZED VIEW buses_now")[0])
