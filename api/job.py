@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, source_address
 from ..conf.options import path_argument
-from ..hosting.job_file import Difference, apply, definitions, differences
+from ..hosting.edits import record
+from ..hosting.job_file import apply, definitions
+from ..hosting.journal import Change
 from ..hosting.registry import registry_now
 from ..hosting.table_merge import GivenForTables
-from ..language.statements import CreateSource, Definition, Environment, parse, script
+from ..language.statements import CreateSource, Definition, Environment, parse, script, text_of
 from .definitions import time_zone_of
 from .queries import Queries, queries
 from .stream import UpdateStream, read
@@ -88,23 +90,9 @@ def sql(
     folder = absolute_location(path_argument("to", to)).rstrip("/")
     job = queries(spark, checkpoint=checkpoint or f"{folder}_checkpoint", to=folder, **options)
     define_sources(job, spark, wanted, sources or {})
-    storage, zone = GivenForTables.of(options, overwrite=False).storage, time_zone_of(spark)
-    if not change:
-        refuse_changes(differences(wanted, registry_now(job.checkpoint), storage, zone))
-    apply(job.checkpoint, wanted, storage, zone)
+    storage = GivenForTables.of(options, overwrite=False).storage
+    apply(job.checkpoint, wanted, storage, time_zone_of(spark), change=change)
     return job
-
-
-def text_of(text: str | os.PathLike[str]) -> str:
-    """Return a job's text, or that of its file."""
-    path = os.fspath(text)
-    if isinstance(text, str) and not (path.endswith(".sql") and "\n" not in path):
-        return text
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionError(f"the file {path} cannot be read: {error}", expected="a file of SQL in UTF-8") from error
 
 
 def define_sources(
@@ -117,13 +105,18 @@ def define_sources(
                 raise OptionError(
                     f"the source '{each.name}' is in the text and among `sources`", expected="one of them"
                 )
-            define_source(job, spark, each)
+            _declare(job, spark, each)
     for name, stream in sources.items():
         job.stream(name, stream)
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
-    """Declare the stream of a statement."""
+    """Declare the stream of a statement, and keep the statement."""
+    _declare(job, spark, statement)
+    record(job.checkpoint, Change("source", statement.name, statement.text))
+
+
+def _declare(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
     arguments, updates = arguments_of(statement)
     job.stream(statement.name, read(spark, **arguments), updates=updates)
 
@@ -133,18 +126,7 @@ def resume(job: Queries, spark: SparkSession) -> None:
     for text in registry_now(job.checkpoint).sources.values():
         statement = parse(text)
         assert isinstance(statement, CreateSource)
-        define_source(job, spark, statement)
-
-
-def refuse_changes(found: Sequence[Difference]) -> None:
-    """Raise OptionError if a text alters or drops what a job has."""
-    changed = [str(each) for each in found if each.action != "create"]
-    if changed:
-        raise OptionError(
-            f"the text differs from what the checkpoint has: {'; '.join(changed)}",
-            expected="what is there, and new definitions",
-            hint="upstream apply FILE --to FOLDER --yes, or us.sql(…, change=True); or name another folder",
-        )
+        _declare(job, spark, statement)
 
 
 def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], bool]:

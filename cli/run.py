@@ -58,7 +58,7 @@ def run(
 
     [bold]upstream run job.sql --to ./lake --once[/bold]
     """
-    place = _checkpoint(to, checkpoint)
+    place = checkpoint_of(to, checkpoint)
     statements, storage = _definitions(file), storage_options(option)
     _refuse_changes(place, statements, storage)
 
@@ -109,10 +109,10 @@ def apply(
     from ..hosting.job_file import differences
     from ..hosting.registry import registry_now
 
-    place = _checkpoint(to, checkpoint)
+    place = checkpoint_of(to, checkpoint)
     wanted, storage, zone = _definitions(file), storage_options(option), zone_of_session(time_zone)
     known = registry_now(place)
-    found = apply_file(place, wanted, storage, zone) if yes else differences(wanted, known, storage, zone)
+    found = apply_file(place, wanted, storage, zone, change=True) if yes else differences(wanted, known, storage, zone)
     for each in found:
         typer.echo(str(each))
     if not found:
@@ -122,17 +122,15 @@ def apply(
 
 
 def _definitions(file: str) -> Sequence[Definition]:
-    from ..api.job import text_of
     from ..hosting.job_file import definitions
-    from ..language.statements import script
+    from ..language.statements import script, text_of
 
     return definitions([*script(text_of(Path(file)))])
 
 
 def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str]) -> None:
     """Refuse a file that changes what a job has, before Spark starts."""
-    from ..api.job import refuse_changes
-    from ..hosting.job_file import differences
+    from ..hosting.job_file import differences, refuse_changes
     from ..hosting.journal import Journal
     from ..hosting.registry import registry_now
 
@@ -140,7 +138,8 @@ def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapp
         refuse_changes(differences(wanted, registry_now(checkpoint), storage, None))
 
 
-def _checkpoint(to: str, checkpoint: str | None) -> str:
+def checkpoint_of(to: str, checkpoint: str | None) -> str:
+    """Return the checkpoint of the job whose tables are below a folder."""
     if checkpoint is None and is_remote(to):
         raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
     return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
-from .failures import MISUSED, CommandFailure, with_log
+from .failures import with_log
 from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
+from .run import checkpoint_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -87,14 +88,14 @@ def sql(
     [bold]upstream sql "CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');
     SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"[/bold]
     """
-    if checkpoint is None and to is not None and is_remote(to):
-        raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
+    from ..language.statements import script, text_of
+
+    if to is not None:
+        checkpoint = checkpoint_of(to, checkpoint)
     passing = tempfile.mkdtemp(prefix="upstream-sql-") if to is None else None
     base = absolute_location(to or f"{passing}/tables").rstrip("/")
-    from ..language.statements import script
-
     try:
-        begun = None if file is None else Path(file).read_text(encoding="utf-8").rstrip().rstrip(";") + ";"
+        begun = None if file is None else text_of(Path(file)).rstrip().rstrip(";") + ";"
         job = SqlJob(
             statements=[*script("\n".join(filter(None, (begun, statements))))] or None,
             name=name,
@@ -132,7 +133,8 @@ def run_sql(job: SqlJob, log: Path) -> int:
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **options)
         resume(queries, spark)
         running = _SparkJob(queries, once=job.once)
-        shell = Shell(queries, Console(highlight=False), running, partial(define_source, queries, spark))
+        notes = messages if job.statements else None
+        shell = Shell(queries, Console(highlight=False), running, partial(define_source, queries, spark), notes)
         try:
             _work(job, shell, messages)
         finally:

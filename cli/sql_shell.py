@@ -6,6 +6,7 @@ import collections
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
@@ -149,10 +150,15 @@ class Shell:
     """
 
     def __init__(
-        self, queries: Queries, console: Console, job: ShellJob, define_source: Callable[[CreateSource], object]
+        self,
+        queries: Queries,
+        console: Console,
+        job: ShellJob,
+        define_source: Callable[[CreateSource], object],
+        notes: Console | None = None,  # where it is written what a statement did, if not among the results
     ) -> None:
-        self._queries = queries
-        self._define_source = define_source
+        self._queries, self._define_source = queries, define_source
+        self._note = partial((notes or console).print, markup=False, highlight=False)
         self._console = console
         self._job = job
         self.passing: list[str] = []
@@ -170,30 +176,30 @@ class Shell:
                 self._say(self._queries.explain(text))
             case CreateSource(name):
                 self._define_source(statement)
-                self._say(f"{name} can be named in queries.")
+                self._note(f"{name} can be named in queries.")
             case CreateTable(name, path):
                 self._queries.relation(name, path)
-                self._say(f"{name} can be named in queries, as it is now.")
+                self._note(f"{name} can be named in queries, as it is now.")
             case Refresh(name):
                 self._queries.refresh(name)
-                self._say(f"{name} is read again.")
+                self._note(f"{name} is read again.")
             case Show(kind):
                 self._describe(kind)
             case ShowCreate(name):
                 self._say(created(name, self._registry()))
             case Create(name, text, True):
                 self._queries.view(name, text)
-                self._say(f"{name} can be named in queries.")
+                self._note(f"{name} can be named in queries.")
             case Create(name, text, _, weight, buckets):
                 self._queries.register(name, text, weight=weight, buckets=buckets)
                 self._job.start()
-                self._say(f"{name} is registered. Its table: {self._registered(name).location}")
+                self._note(f"{name} is registered. Its table: {self._registered(name).location}")
             case Alter(name, _, _, bool(active)):
                 (self._queries.activate if active else self._queries.deactivate)(name)
-                self._say(f"{name} is {'resumed' if active else 'paused'}.")
+                self._note(f"{name} is {'resumed' if active else 'paused'}.")
             case Alter(name, text, weight):
                 self._queries.alter(name, text, weight=weight)
-                self._say(f"{name} is altered.")
+                self._note(f"{name} is altered.")
             case Drop(kind, name, cascade):
                 self._drop(kind, name, cascade=cascade)
             case Select(text):
@@ -274,10 +280,10 @@ class Shell:
         if kind == "MATERIALIZED VIEW":
             location = self._registered(name).location
             self._queries.drop(name)
-            self._say(f"{name} is dropped. Its table stays: {location}")
+            self._note(f"{name} is dropped. Its table stays: {location}")
             return
         (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
-        self._say(f"{name} is dropped.")
+        self._note(f"{name} is dropped.")
 
     def _describe(self, name: str | None) -> None:
         from rich.table import Table

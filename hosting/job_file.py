@@ -53,21 +53,34 @@ def definitions(statements: Sequence[Statement]) -> list[Definition]:
 
 
 def apply(
-    checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str], time_zone: str | None
+    checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str], time_zone: str | None, *, change: bool
 ) -> list[Difference]:
-    """Make a registry what a file defines, by one change of the journal, and return the differences that were there."""
+    """Make a registry what a file defines, and return the differences; without `change`, refuse all but additions."""
     journal = Journal(checkpoint)
     while True:
         registry = registry_at(checkpoint, journal.version())
         there = differences(wanted, registry, storage, time_zone)
         if not there:
             return []
+        if not change:
+            refuse_changes(there)
         parts = [each.change for each in there if each.change is not None]
         for each in parts:
             check_change(each, registry, checkpoint)
         restarts = tuple(each.name for each in there if each.action == "restart")
         if journal.put(registry.version + 1, Change("apply", "", parts=tuple(parts), restarts=restarts)):
             return there
+
+
+def refuse_changes(found: Sequence[Difference]) -> None:
+    """Raise OptionError if a text alters or drops what a job has."""
+    changed = [str(each) for each in found if each.action != "create"]
+    if changed:
+        raise OptionError(
+            f"the text differs from what the checkpoint has: {'; '.join(changed)}",
+            expected="what is there, and new definitions",
+            hint="upstream apply FILE --to FOLDER --yes, or us.sql(…, change=True); or name another folder",
+        )
 
 
 def differences(

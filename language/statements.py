@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -208,6 +209,18 @@ def parse(text: str) -> Statement:
     if first == "HELP" and words.peek() is None:
         return Help()
     return Select(text)
+
+
+def text_of(text: str | os.PathLike[str]) -> str:
+    """Return a job's text, or that of its file."""
+    path = os.fspath(text)
+    if isinstance(text, str) and not (path.endswith(".sql") and "\n" not in path):
+        return text
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the file {path} cannot be read: {error}", expected="a file of SQL in UTF-8") from error
 
 
 def script(text: str) -> Iterator[Statement]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from upstream.api.job import arguments_of, text_of
+from upstream.api.job import arguments_of
 from upstream.conf.errors import OptionError
 from upstream.language.statements import CreateSource, parse
 
@@ -64,12 +64,3 @@ def test_rows_that_stay_and_what_is_wrong(monkeypatch):
         arguments("FROM 'x' WITH (key = 'a', updates = 1)")
     with pytest.raises(OptionError, match="no such variable"):
         arguments("FROM 'x' WITH (key = env('WORD'))")
-
-
-def test_a_text_or_the_file_that_has_it(tmp_path):
-    file = tmp_path / "job.sql"
-    file.write_text("CREATE VIEW é AS SELECT 1", encoding="utf-8")
-    assert text_of(file) == text_of(str(file)) == "CREATE VIEW é AS SELECT 1"
-    assert text_of("SELECT 1 -- not a file.sql\n;") == "SELECT 1 -- not a file.sql\n;"
-    with pytest.raises(OptionError, match="cannot be read"):
-        text_of("absent.sql")

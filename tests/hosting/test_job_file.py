@@ -19,8 +19,8 @@ CREATE MATERIALIZED VIEW top AS SELECT MAX(px) AS px FROM trade [NOW];
 
 
 def lines(checkpoint: str, text: str, *, write: bool = True) -> list[str]:
-    wanted = definitions([*script(text)])
-    there = apply(checkpoint, wanted, {}, None) if write else differences(wanted, registry_now(checkpoint), {}, None)
+    wanted, registry = definitions([*script(text)]), registry_now(checkpoint)
+    there = apply(checkpoint, wanted, {}, None, change=True) if write else differences(wanted, registry, {}, None)
     return [str(each).partition(":")[0] for each in there]
 
 

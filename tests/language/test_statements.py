@@ -110,3 +110,12 @@ def test_a_script_has_comments_and_needs_no_last_semicolon():
     found = [*sql.script("-- one\nCREATE VIEW v AS SELECT 1 -- two;\n; -- three\n;\n\\d\nSELECT 2\n")]
     assert [type(each) for each in found] == [sql.Create, sql.Describe, sql.Select]
     assert [*sql.script(" \n -- nothing")] == []
+
+
+def test_a_text_or_the_file_that_has_it(tmp_path):
+    file = tmp_path / "job.sql"
+    file.write_text("CREATE VIEW é AS SELECT 1", encoding="utf-8")
+    assert sql.text_of(file) == sql.text_of(str(file)) == "CREATE VIEW é AS SELECT 1"
+    assert sql.text_of("SELECT 1 -- not a file.sql\n;") == "SELECT 1 -- not a file.sql\n;"
+    with pytest.raises(OptionError, match="cannot be read"):
+        sql.text_of("absent.sql")
