@@ -169,6 +169,7 @@ def distinct_by(before: Node, columns: tuple[str, ...]) -> Key:
     for each in columns:
         if text_argument("distinct", each) is None:
             raise OptionError("distinct(None)", expected="names of columns")
+    check_key_columns(before, "distinct")
     by = Key(dict.fromkeys(each for each in columns if each != before.time)) or before.key
     absent = [each for each in by if each not in before.schema.names]
     if absent:
