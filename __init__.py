@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import errors, testing
-    from .api.job import sql
+    from .api.job import source, sql
     from .api.queries import Queries, queries
     from .api.stream import UpdateStream, read
     from .conf.session import check_session, session
@@ -59,6 +59,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "queries",
     "read",
     "session",
+    "source",
     "sql",
     "testing",
     "write_batch",
@@ -92,6 +93,7 @@ _HOMES = {
     "queries": ".api.queries",
     "read": ".api.stream",
     "session": ".conf.session",
+    "source": ".api.job",
     "sql": ".api.job",
     "write_batch": ".sink.write_batch",
     "write_latest": ".sink.write_latest",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
@@ -20,9 +21,70 @@ from .queries import Queries, queries
 from .stream import UpdateStream, read
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
+
+
+@dataclass(frozen=True)
+class NamedStream:
+    """A stream that a program gives to a job's text."""
+
+    name: str
+    stream: UpdateStream
+    updates: bool = True  # a row replaces the earlier row of its key
+
+
+def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, **options: Any) -> NamedStream:
+    """Name a stream or a streaming DataFrame, so that the views of :func:`upstream.sql` read it.
+
+    Parameters
+    ----------
+    name
+        The source's name in queries.
+    rows
+        An update stream, or a streaming DataFrame.
+    updates
+        Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays.
+    **options
+        For a DataFrame: ``key``, ``event_time``, and the other arguments of :meth:`UpdateStream.from_dataframe`.
+
+    Returns
+    -------
+    NamedStream
+        For the argument `sources` of :func:`upstream.sql`.
+
+    Raises
+    ------
+    OptionError
+        `rows` does not stream, a DataFrame has no ``key``, or an update stream has options.
+
+    Examples
+    --------
+    >>> rows = spark.readStream.schema("vehicle_id INT, timestamp TIMESTAMP").csv("feed/", header=True)
+    >>> buses = us.source("buses", rows, key="vehicle_id", event_time="timestamp")
+    >>> text = "CREATE MATERIALIZED VIEW fleet AS SELECT COUNT(*) AS n FROM LATEST(buses)"
+    >>> job = us.sql(spark, text, sources=[buses], to="source_lake")
+    >>> job.start(availableNow=True).awaitTermination()
+    >>> job.rows("fleet").collect().rows()
+    [(2,)]
+    """
+    if not isinstance(rows, UpdateStream):
+        if options.get("key") is None:
+            raise OptionError(
+                f"the source '{name}' is a DataFrame, and has no key",
+                expected="the column or columns of the update key",
+                hint=f"us.source({name!r}, df, key=…, event_time=…)",
+            )
+        options.setdefault("name", name)
+        return NamedStream(name, UpdateStream.from_dataframe(rows, **options), updates)
+    if options:
+        raise OptionError(
+            f"the source '{name}' is an update stream, and has the options {', '.join(options)}",
+            expected="these options for a DataFrame alone",
+            hint="give them where the stream is made, such as us.read(…)",
+        )
+    return NamedStream(name, rows, updates)
 
 
 def sql(
@@ -31,7 +93,7 @@ def sql(
     *,
     to: str | os.PathLike[str],
     checkpoint: str | os.PathLike[str] | None = None,
-    sources: Mapping[str, UpdateStream] | None = None,
+    sources: Sequence[NamedStream] = (),
     change: bool = False,
     **options: Any,
 ) -> Queries:
@@ -48,7 +110,7 @@ def sql(
     checkpoint
         The job's checkpoint [default: `to` followed by ``_checkpoint``].
     sources
-        Streams by name, such as those that :meth:`UpdateStream.from_dataframe` makes, beside those of CREATE SOURCE.
+        Streams and DataFrames that :func:`upstream.source` names, beside those of CREATE SOURCE.
     change
         Whether to alter and drop what the checkpoint has otherwise than the text. By default that is an error.
     **options
@@ -89,25 +151,28 @@ def sql(
     wanted = definitions([*script(text_of(text))])
     folder = absolute_location(path_argument("to", to)).rstrip("/")
     job = queries(spark, checkpoint=checkpoint or f"{folder}_checkpoint", to=folder, **options)
-    define_sources(job, spark, wanted, sources or {})
+    define_sources(job, spark, wanted, sources)
     storage = GivenForTables.of(options, overwrite=False).storage
     apply(job.checkpoint, wanted, storage, time_zone_of(spark), change=change)
     return job
 
 
 def define_sources(
-    job: Queries, spark: SparkSession, wanted: Sequence[Definition], sources: Mapping[str, UpdateStream]
+    job: Queries, spark: SparkSession, wanted: Sequence[Definition], sources: Sequence[NamedStream]
 ) -> None:
     """Declare the streams of a job's text, and those that a program gives."""
+    known = {each.name.lower() for each in wanted}
+    for each in sources:
+        if each.name.lower() in known:
+            raise OptionError(
+                f"there are two definitions of '{each.name}'", expected="CREATE SOURCE or us.source, once for a name"
+            )
+        known.add(each.name.lower())
     for each in wanted:
         if isinstance(each, CreateSource):
-            if each.name.lower() in {name.lower() for name in sources}:
-                raise OptionError(
-                    f"the source '{each.name}' is in the text and among `sources`", expected="one of them"
-                )
             _declare(job, spark, each)
-    for name, stream in sources.items():
-        job.stream(name, stream)
+    for each in sources:
+        job.stream(each.name, each.stream, updates=each.updates)
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:

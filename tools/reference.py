@@ -21,7 +21,7 @@ from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
     "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "interval"],
-    "Continuous queries": ["sql", "queries", "Queries"],
+    "Continuous queries": ["sql", "source", "queries", "Queries"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": [

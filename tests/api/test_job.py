@@ -1,8 +1,11 @@
-"""What a job's statements say, as arguments of the source."""
+"""What a job's statements say, as arguments of the source; and the streams that a program gives to them."""
+
+from typing import Any
 
 import pytest
 
-from upstream.api.job import arguments_of
+from upstream.api.job import NamedStream, arguments_of, define_sources, source
+from upstream.api.stream import UpdateStream
 from upstream.conf.errors import OptionError
 from upstream.language.statements import CreateSource, parse
 
@@ -64,3 +67,26 @@ def test_rows_that_stay_and_what_is_wrong(monkeypatch):
         arguments("FROM 'x' WITH (key = 'a', updates = 1)")
     with pytest.raises(OptionError, match="no such variable"):
         arguments("FROM 'x' WITH (key = env('WORD'))")
+
+
+NOTHING: Any = None
+
+
+def test_a_source_is_a_stream_or_a_dataframe_with_a_key():
+    stream = object.__new__(UpdateStream)
+    assert source("s", stream, updates=False) == NamedStream("s", stream, False)
+    with pytest.raises(OptionError, match="an update stream, and has the options event_time"):
+        source("s", stream, event_time="t")
+    with pytest.raises(OptionError, match=r"has no key.*us\.source\('s', df, key=…"):
+        source("s", NOTHING, event_time="t")
+    with pytest.raises(OptionError, match="df="):
+        source("s", NOTHING, key="k")
+
+
+@pytest.mark.parametrize("text", ["CREATE SOURCE B FROM 'x' WITH (key = 'k')", "CREATE VIEW b AS SELECT 1 AS n"])
+def test_a_name_has_one_source(text):
+    statement: Any = parse(text)
+    given = NamedStream("b", NOTHING)
+    for wanted, sources in (([statement], [given]), ([], [given, NamedStream("B", NOTHING)])):
+        with pytest.raises(OptionError, match=r"two definitions of '[bB]'"):
+            define_sources(NOTHING, NOTHING, wanted, sources)
