@@ -31,6 +31,7 @@ from ..operators.relations.plan.nodes import (
     Stream,
     Top,
     Where,
+    WindowFunctions,
     WindowOver,
     walk,
 )
@@ -123,7 +124,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
             return _through(source, expression, {Field(name, each.type): each for name, each in by}, cut)
         case Distinct(source) | Copies(source):
             return _through(source, expression, _same(all_fields(source)), cut)
-        case Top(source, _, _, by):
+        case Top(source, _, _, by) | WindowFunctions(source, _, by, _):
             return _through(source, expression, _same(by), cut)
         case SetOperation(left, right, _, _):
             places = list(zip(all_fields(left), all_fields(right), strict=True))
@@ -362,7 +363,7 @@ def _candidates(node: Node) -> Iterable[Expression]:
     match node:
         case GroupAggregates(_, by, _):
             return [Field(name, each.type) for name, each in by]
-        case Top(_, _, _, by):
+        case Top(_, _, _, by) | WindowFunctions(_, _, by, _):
             return by
         case Copies(source):
             return all_fields(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..operators.relations.plan.aggregates import RANKS
 from ..operators.relations.plan.bounds import StateBound, length_text, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, part_key
 from ..operators.relations.plan.nodes import (
@@ -25,6 +26,8 @@ from ..operators.relations.plan.nodes import (
     TimeRange,
     Top,
     Where,
+    WindowFunction,
+    WindowFunctions,
     WindowOver,
 )
 from ..operators.relations.plan.properties import key_of
@@ -156,14 +159,31 @@ def _head(node: Node) -> str:
     if isinstance(node, SetOperation):
         return node.kind.capitalize() + (" all" if node.all else "")
     if isinstance(node, Top):
-        order = ", ".join(
-            f"{each.expression}{' desc' if each.descending else ''}"
-            + ("" if each.nulls_first != each.descending else f" nulls {'first' if each.nulls_first else 'last'}")
-            for each in node.order
-        )
-        by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
-        return f"First {node.n}{by}" + (f" by {order}" if order else "")
+        return f"First {node.n}{_ordered(node)}"
+    if isinstance(node, WindowFunctions):
+        made = ", ".join(f"{each.call.name} = {_function(each)}" for each in node.functions)
+        return f"Functions{_ordered(node)}: {made}"
     return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
+
+
+def _ordered(node: Top | WindowFunctions) -> str:
+    order = ", ".join(
+        f"{each.expression}{' desc' if each.descending else ''}"
+        + ("" if each.nulls_first != each.descending else f" nulls {'first' if each.nulls_first else 'last'}")
+        for each in node.order
+    )
+    by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
+    return by + (f" by {order}" if order else "")
+
+
+def _function(each: WindowFunction) -> str:
+    call, frame = each.call, each.frame
+    if call.function in RANKS:
+        return f"{call.function}({each.number or ''})"
+    if call.function in {"lag", "lead"}:
+        return f"{call.function} {each.number} of {', '.join(map(str, call.arguments))}"
+    ends = [f"{'all' if end is None else f'{end:+d}' if end else 'its own'}" for end in (frame.start, frame.end)]
+    return f"{aggregate_text(call)} over {frame.kind} {ends[0]} to {ends[1]}"
 
 
 def _window(node: WindowOver) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,12 +14,14 @@ from .changes import DeltaStream, RelationStream
 from .functions import DISTINCT_COUNT, AggregateCall
 from .join import JoinOperator, NotIn
 from .multiplicities import RULES, Multiplicities, NumberedCopies
-from .newest import NewestByArrival, NewestWindow, TopRows
+from .newest import NewestByArrival, NewestWindow
 from .operator import Evaluable, Operator
+from .ordered_rows import Ordered, TopRows
 from .plan.aggregates import error_of, share_of
 from .plan.bounds import needed_of, never_changes, only_grows
 from .plan.identity import identity
 from .plan.nodes import (
+    Aggregation,
     Changes,
     Copies,
     Distinct,
@@ -29,6 +31,7 @@ from .plan.nodes import (
     Latest,
     Node,
     Now,
+    Order,
     Project,
     RowWindow,
     Sample,
@@ -38,12 +41,14 @@ from .plan.nodes import (
     Top,
     UnboundedWindow,
     Where,
+    WindowFunctions,
     WindowOver,
 )
 from .plan.properties import Clock, key_of
 from .slice_plan import Families, sliced
 from .stateless import FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
+from .window_functions import WindowCall, WindowFunctionsOperator
 from .windows import HopWindow, StoredRelation, TimeWindow
 
 Compile = Callable[[Expression, pa.Schema], Evaluable]
@@ -125,20 +130,7 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             return _join(node, compile_, state, clock)
         case GroupAggregates(source, by, aggregates):
             stays = only_grows(source)
-            calls = [
-                AggregateCall(
-                    each.name,
-                    each.function,
-                    tuple(compile_(argument, source.schema) for argument in each.arguments),
-                    each.type,
-                    each.distinct,
-                    None if each.where is None else compile_(each.where, source.schema),
-                    error_of(each) if stays and each.function == DISTINCT_COUNT else None,
-                    stays,
-                    share_of(each),
-                )
-                for each in aggregates
-            ]
+            calls = [_call(each, compile_, source.schema, stays=stays) for each in aggregates]
             return AggregateOperator(
                 node.schema, [(name, compile_(each, source.schema)) for name, each in by], calls, state
             )
@@ -151,10 +143,35 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
                 return UnionAll(node.schema) if all_ else Multiplicities(node.schema, 2, RULES["distinct"], state)
             return Multiplicities(node.schema, 2, RULES[f"{kind} all" if all_ else kind], state)
         case Top(source, order, n, by):
-            ordered = [(compile_(each.expression, source.schema), each.descending, each.nulls_first) for each in order]
+            ordered = _ordered(order, compile_, source.schema)
             return TopRows(node.schema, ordered, n, [compile_(each, source.schema) for each in by], state)
+        case WindowFunctions(source, order, by, functions):
+            ordered = _ordered(order, compile_, source.schema)
+            found = [
+                WindowCall(_call(each.call, compile_, source.schema), each.frame, each.number) for each in functions
+            ]
+            groups = [compile_(each, source.schema) for each in by]
+            return WindowFunctionsOperator(node.schema, source.schema, ordered, groups, found, state)
         case Changes(_, kind, every):
             return RelationStream(node.schema, every, state) if kind == "rstream" else DeltaStream(node.schema, kind)
+
+
+def _ordered(order: Iterable[Order], compile_: Compile, schema: pa.Schema) -> list[Ordered]:
+    return [(compile_(each.expression, schema), each.descending, each.nulls_first) for each in order]
+
+
+def _call(each: Aggregation, compile_: Compile, schema: pa.Schema, *, stays: bool = False) -> AggregateCall:
+    return AggregateCall(
+        each.name,
+        each.function,
+        tuple(compile_(argument, schema) for argument in each.arguments),
+        each.type,
+        each.distinct,
+        None if each.where is None else compile_(each.where, schema),
+        error_of(each) if stays and each.function == DISTINCT_COUNT else None,
+        stays,
+        share_of(each),
+    )
 
 
 def _window(node: WindowOver, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:

@@ -109,6 +109,18 @@ _EXPECTED: dict[Callable[[pa.DataType], bool], tuple[str, str]] = {
 }
 AGGREGATES = frozenset({*_KINDS, *_ALIASES, *ORDERLESS, "count", "count_if", "bool_and", "bool_or"})
 
+RANKS = {
+    "row_number": pa.int32(),
+    "rank": pa.int32(),
+    "dense_rank": pa.int32(),
+    "percent_rank": pa.float64(),
+    "cume_dist": pa.float64(),
+    "ntile": pa.int32(),
+}
+"""The window functions of a row's place, with Spark's types."""
+OTHER_ROWS = frozenset(["lag", "lead", "first_value", "last_value", "nth_value"])
+"""The window functions whose value is that of another row."""
+
 
 def is_aggregate(function: str) -> bool:
     """Return whether the function, in lower case, is an aggregate."""

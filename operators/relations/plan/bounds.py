@@ -37,6 +37,7 @@ from .nodes import (
     TimeRange,
     Top,
     Where,
+    WindowFunctions,
     WindowOver,
     walk,
 )
@@ -270,6 +271,8 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         return Growth(grows=False, retracts=inner.retracts, static=inner.static, times=inner.times)
     if isinstance(node, Top):
         return _top(node, inner, states)
+    if isinstance(node, WindowFunctions):
+        return _functions(node, inner, states)
     assert isinstance(node, Changes)
     if node.kind == "rstream" and inner.grows:
         raise UnboundedError(
@@ -393,6 +396,20 @@ def _top(node: Top, inner: Growth, states: list[StateBound]) -> Growth:
     else:
         states.append(StateBound(node, f"the rows below it, in order{each}"))
     return Growth(static=inner.static, retracts=not inner.static, times=inner.times)
+
+
+def _functions(node: WindowFunctions, inner: Growth, states: list[StateBound]) -> Growth:
+    if inner.grows:
+        raise UnboundedError(
+            "functions with OVER need all rows of the relation, and here they stay for ever",
+            "give the stream a window, s [RANGE 10 MINUTES], or keep the first rows: "
+            "WHERE r <= 10 over ROW_NUMBER() OVER (…) AS r in a subquery",
+            node,
+            inner.source,
+        )
+    states.append(StateBound(node, f"the rows below it, in order{f' per ({_names(node.by)})' if node.by else ''}"))
+    times = [each.call.name for each in node.functions if any(goes_on(x, inner.times) for x in each.call.arguments)]
+    return Growth(static=inner.static, retracts=not inner.static, times=inner.times.union(times))
 
 
 def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list[StateBound]) -> Growth:

@@ -28,6 +28,8 @@ from .nodes import (
     StreamNode,
     Top,
     Where,
+    WindowFunction,
+    WindowFunctions,
     WindowOver,
     walk,
 )
@@ -119,11 +121,18 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         # Ties go by all columns in their order, which stays.
         source = _positions(node.source)
         names = {name: str(at) for at, name in enumerate(node.schema.names)}
-        order = tuple(
-            Order(ordered(renamed(each.expression, names)), each.descending, each.nulls_first) for each in node.order
-        )
-        by = sorted({ordered(renamed(each, names)) for each in node.by}, key=content)
-        return Top(source, order, node.n, tuple(by)), names
+        return Top(source, _orders(node.order, names), node.n, _partition(node.by, names)), names
+    if isinstance(node, WindowFunctions):
+        source = _positions(node.source)
+        names = {name: str(at) for at, name in enumerate(node.source.schema.names)}
+        functions: dict[str, WindowFunction] = {}
+        for each in node.functions:
+            call = _aggregation(each.call, names)
+            bare = replace(each, call=call)
+            names[each.call.name] = f"a:{digest(bare)}"
+            functions[names[each.call.name]] = replace(bare, call=replace(call, name=names[each.call.name]))
+        some = tuple(each for _, each in sorted(functions.items()))
+        return WindowFunctions(source, _orders(node.order, names), _partition(node.by, names), some), names
     source, names = _relation(node.source)
     if isinstance(node, Where):
         condition = all_of(conjuncts_in_order(renamed(node.condition, names)))
@@ -136,6 +145,21 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
     if isinstance(node, Project):
         return _project(node, source, names)
     return _aggregate(node, source, names)
+
+
+def _orders(order: Sequence[Order], names: _Names) -> tuple[Order, ...]:
+    return tuple(replace(each, expression=ordered(renamed(each.expression, names))) for each in order)
+
+
+def _partition(by: Sequence[Expression], names: _Names) -> tuple[Expression, ...]:
+    return tuple(sorted({ordered(renamed(each, names)) for each in by}, key=content))
+
+
+def _aggregation(each: Aggregation, names: _Names) -> Aggregation:
+    """Return an aggregate over columns with new names, without its own."""
+    where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
+    arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
+    return replace(each, name="", arguments=arguments, where=where)
 
 
 def _positions(node: Relation) -> Relation:
@@ -181,9 +205,7 @@ def _aggregate(node: GroupAggregates, source: Relation, names: _Names) -> tuple[
         by[found[name]] = each
     aggregates = {}
     for each in node.aggregates:
-        where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
-        arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
-        bare = replace(each, name="", arguments=arguments, where=where)
+        bare = _aggregation(each, names)
         made_name = f"a:{digest(bare)}"
         while made_name in by:  # a group of what the same aggregate gives below
             made_name += "|"

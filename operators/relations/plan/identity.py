@@ -15,6 +15,7 @@ from .nodes import (
     Changes,
     Copies,
     Distinct,
+    Frame,
     GroupAggregates,
     Hop,
     Join,
@@ -32,6 +33,8 @@ from .nodes import (
     Top,
     UnboundedWindow,
     Where,
+    WindowFunction,
+    WindowFunctions,
     WindowOver,
 )
 
@@ -48,6 +51,7 @@ _NODES: dict[type, str] = {
     Stream: "stream",
     Top: "top",
     Where: "where",
+    WindowFunctions: "functions",
     WindowOver: "window",
 }
 _WORDS: dict[type, str] = {
@@ -55,6 +59,7 @@ _WORDS: dict[type, str] = {
     Aggregation: "aggregation",
     Call: "call",
     Field: "field",
+    Frame: "frame",
     Hop: "hop",
     Latest: "latest",
     Now: "now",
@@ -63,6 +68,7 @@ _WORDS: dict[type, str] = {
     StoredTable: "table",
     TimeRange: "range",
     UnboundedWindow: "unbounded",
+    WindowFunction: "function",
 }
 _FIELDS = {kind: tuple(each.name for each in dataclasses.fields(kind)) for kind in _WORDS}
 

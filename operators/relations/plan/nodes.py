@@ -320,6 +320,46 @@ class Top:
 
 
 @dataclass(frozen=True)
+class Frame:
+    """The rows around each row that a window function reads: from ``start`` to ``end``, None for all on that side.
+
+    For ``rows`` they are numbers of rows after the row, for ``range`` distances in the order's only key: whole numbers,
+    days of a date, µs of a timestamp. At the distance 0 are the row's peers, which are equal in the order.
+    """
+
+    kind: Literal["rows", "range"] = "range"
+    start: int | None = None
+    end: int | None = 0
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """A window function. Its ``call`` is an aggregate, or a rank or a value of another row, such as ``lag``."""
+
+    call: Aggregation
+    frame: Frame = Frame()
+    number: int = 0  # By how many rows LAG and LEAD are apart, the buckets of NTILE, the place of NTH_VALUE.
+
+
+@dataclass(frozen=True)
+class WindowFunctions:
+    """Each row with a column for each function of the rows with equal ``by``, in their order; ties are as of Top."""
+
+    source: Relation
+    order: tuple[Order, ...]
+    by: tuple[Expression, ...]
+    functions: tuple[WindowFunction, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*self.source.schema, *(pa.field(each.call.name, each.call.type) for each in self.functions)])
+
+
+@dataclass(frozen=True)
 class Changes:
     """A stream of a relation's rows: those that came (istream), that left (dstream), or all of them (rstream).
 
@@ -341,7 +381,9 @@ class Changes:
 
 
 StreamNode: TypeAlias = Stream | Sample | Changes
-Relation: TypeAlias = WindowOver | Where | Project | Join | GroupAggregates | Distinct | Copies | SetOperation | Top
+Relation: TypeAlias = (
+    WindowOver | Where | Project | Join | GroupAggregates | Distinct | Copies | SetOperation | Top | WindowFunctions
+)
 Node: TypeAlias = StreamNode | Relation
 
 

@@ -23,6 +23,7 @@ from .nodes import (
     Stream,
     Top,
     Where,
+    WindowFunctions,
     WindowOver,
 )
 
@@ -50,7 +51,7 @@ def _rewritten(node: Any) -> Any:
     if isinstance(node, Distinct):
         source = _rewritten(node.source)
         return source if isinstance(source, Distinct) else Distinct(source)
-    if isinstance(node, GroupAggregates | Copies | Top | Changes):
+    if isinstance(node, GroupAggregates | Copies | Top | WindowFunctions | Changes):
         return replace(node, source=_rewritten(node.source))
     if isinstance(node, WindowOver):
         return replace(node, stream=_rewritten(node.stream))

@@ -21,6 +21,7 @@ from .nodes import (
     Stream,
     Top,
     Where,
+    WindowFunctions,
     WindowOver,
     walk,
 )
@@ -84,6 +85,10 @@ def _all_keys(node: Node) -> list[Key]:
             return _of_window(node)
         case Where(source, _):
             return _keys(source)
+        case WindowFunctions(source, _, by, functions):
+            groups = _names(by)
+            numbers = [each.call.name for each in functions if each.call.function == "row_number"]
+            return _keys(source) + [(*groups, each) for each in numbers if groups is not None]
         case Top(source, _, n, by):
             groups = _names(by)
             return _keys(source) + ([groups] if n == 1 and groups is not None else [])
@@ -165,6 +170,7 @@ def _columns(node: Node) -> Key:
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _NEVER = frozenset({"is_null", "is_not_null", "eq_null_safe"})
 _COUNTS = frozenset({"count", "approx_count_distinct", "collect_set"})
+_NUMBERS = frozenset({"count", "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
 
 
 def never_null(node: Node) -> frozenset[str]:
@@ -196,6 +202,9 @@ def never_null(node: Node) -> frozenset[str]:
             return never_null(source) | {name}
         case Distinct(source) | Top(source):
             return never_null(source)
+        case WindowFunctions(source, _, _, functions):
+            numbers = {each.call.name for each in functions if each.call.function in _NUMBERS}
+            return never_null(source) | numbers
         case _:  # a sample of a stream, or changes of a relation
             return never_null(node.inputs[0])
 

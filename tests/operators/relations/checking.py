@@ -22,6 +22,7 @@ from upstream.operators.relations.plan.nodes import (
     Stream,
     TimeRange,
     UnboundedWindow,
+    WindowFunction,
     WindowOver,
 )
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
@@ -56,9 +57,15 @@ def call(function, *arguments, kind=BOOL):
     return Call(function, arguments, kind)
 
 
-K, V, J, W = column("k", TEXT), column("v"), column("j", TEXT), column("w")
+T, K, V, J, W = column("t"), column("k", TEXT), column("v"), column("j", TEXT), column("w")
 LARGE = call("gt", V, constant(1))
 N = Aggregation("n", "count", (), LONG)
+FUNCTIONS = (
+    WindowFunction(Aggregation("rank", "rank", (), pa.int32())),
+    WindowFunction(Aggregation("lag", "lag", (V,), LONG), number=1),
+    WindowFunction(Aggregation("total", "sum", (V,), LONG)),
+)
+"""Window functions of the value, for any order."""
 
 
 def compiled(expression, schema):

@@ -24,6 +24,7 @@ PLANS = {
     "pairs": nodes.Where(PAIRS, c.call("lt", c.V, c.W)),
     "left": nodes.Join(S5, R7, "left", ((c.K, c.J),)),
     "newest": nodes.Top(PAIRS, (nodes.Order(c.W, descending=True),), 2, (c.K,)),
+    "ranks": nodes.WindowFunctions(PAIRS, (nodes.Order(c.W),), (c.K,), c.FUNCTIONS),
     "counts": nodes.GroupAggregates(PAIRS, (("k", c.K),), (c.N, nodes.Aggregation("m", "max", (c.W,), c.LONG))),
     "all": nodes.GroupAggregates(S5, (), (c.N,)),
     "missing": nodes.SetOperation(nodes.Project(S5, (("k", c.K),)), nodes.Project(R7, (("j", c.J),)), "except", False),

@@ -15,13 +15,13 @@ from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.newest import NewestByArrival, NewestWindow
 from upstream.operators.relations.plan import nodes
-from upstream.operators.relations.plan.nodes import Latest, Order, Project, RowWindow, TimeRange, Top, WindowOver
+from upstream.operators.relations.plan.nodes import Latest, RowWindow, WindowOver
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT, Span
 from upstream.operators.state.store import CountingStore, DictStore
 
 from . import checking as c
-from .checking import LARGE, LONG, TEXT, K, S, V, arrivals, check, window, windows
+from .checking import LARGE, LONG, TEXT, S, arrivals, check, window
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,7 @@ VALUES_S, VALUES_R = nodes.Project(NEWEST_S, (("v", c.V),)), nodes.Project(NEWES
 POSITIVE = nodes.Where(NEWEST_S, c.call("gt", c.V, c.constant(0)))
 RENAMED = nodes.Project(NEWEST_R, (("w", c.W), ("x", c.J)))
 LESS = c.call("lt", c.V, c.W)
+BY_V = "OVER (PARTITION BY v ORDER BY t)"
 PLANS = {
     "rows": (NEWEST_S, f"FROM {SQL_S}"),
     "groups": (nodes.GroupAggregates(NEWEST_S, (("v", c.V),), (c.N,)), f"SELECT v, count(*) FROM {SQL_S} GROUP BY v"),
@@ -116,6 +117,10 @@ PLANS = {
     "first": (
         nodes.Top(POSITIVE, (nodes.Order(c.V, descending=True),), 2),
         f"FROM {SQL_S} WHERE v > 0 ORDER BY v DESC, t NULLS FIRST, k NULLS FIRST LIMIT 2",
+    ),
+    "ranks": (
+        nodes.WindowFunctions(POSITIVE, (nodes.Order(c.T),), (c.V,), c.FUNCTIONS),
+        f"SELECT t, k, v, rank() {BY_V}, lag(v) {BY_V}, sum(v) {BY_V} FROM {SQL_S} WHERE v > 0",
     ),
     "named": (
         nodes.Join(NEWEST_S, nodes.WindowOver(NAMES, nodes.UnboundedWindow()), "left", ((c.V, c.column("a")),)),
@@ -335,27 +340,3 @@ def test_what_makes_no_sense_is_refused():
     by_event.add("q", replace(NEWEST_S))
     with pytest.raises(OptionError, match="now=3"):
         by_event.step({}, 5, now=3)
-
-
-@given(
-    source=windows(S),
-    given=arrivals(),
-    n=st.integers(1, 4),
-    descending=st.booleans(),
-    nulls_first=st.booleans(),
-    grouped=st.booleans(),
-)
-def test_the_first_rows_are_those_that_sql_finds(source, given, n, descending, nulls_first, grouped):
-    plan = Top(source[0], (Order(V, descending, nulls_first),), n, (K,) if grouped else ())
-    order = f"v {'DESC' if descending else 'ASC'} NULLS {'FIRST' if nulls_first else 'LAST'}"
-    ties = "t NULLS FIRST, k NULLS FIRST, v NULLS FIRST"
-    by = "PARTITION BY k " if grouped else ""
-    sql = f"SELECT t, k, v FROM ({source[1]}) QUALIFY ROW_NUMBER() OVER ({by}ORDER BY {order}, {ties}) <= {n}"
-    check(plan, sql, given)
-
-
-@given(given=arrivals(), n=st.integers(1, 5))
-def test_equal_rows_are_counted_each(given, n):
-    source, sql = window(S, TimeRange(9))
-    plan = Top(Project(source, (("k", K),)), (), n)
-    check(plan, f"SELECT k FROM ({sql}) ORDER BY k NULLS FIRST LIMIT {n}", given)

@@ -38,6 +38,7 @@ RELATIONS = {
         for how in ("full", "semi", "anti")
     },
     "first": nodes.Top(PAIRS, (nodes.Order(c.W, descending=True),), 2, (c.K,)),
+    "ranks": nodes.WindowFunctions(PAIRS, (nodes.Order(c.W),), (c.K,), c.FUNCTIONS),
     "values": nodes.Distinct(nodes.Project(SLIDING, (("v", c.V),))),
     "missing": nodes.SetOperation(
         nodes.Project(SLIDING, (("k", c.K),)),

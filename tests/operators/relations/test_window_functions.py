@@ -1,0 +1,122 @@
+"""Window functions: at any time the columns that SQL finds, for rows that come and leave."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.operators.relations.plan.aggregates import RANKS
+from upstream.operators.relations.plan.nodes import (
+    Aggregation,
+    Frame,
+    Order,
+    Project,
+    TimeRange,
+    WindowFunction,
+    WindowFunctions,
+)
+
+from .checking import LARGE, LONG, K, S, T, V, arrivals, check, window, windows
+
+WHOLE = Frame(start=None, end=None)
+NUMBERED = {"ntile": 3, "lag": 1, "lead": 2, "nth_value": 2}
+
+
+RUNNING = Frame()
+
+
+def function(name, *arguments, frame=RUNNING, kind=None, number=0, where=None, label="f"):
+    kind = RANKS.get(name, kind or (arguments[0].type if arguments else LONG))
+    return WindowFunction(Aggregation(label, name, arguments, kind, where=where), frame, number)
+
+
+def over(source, *functions, descending=False, nulls_first=True, grouped=True, keys=(V,)):
+    """Return a plan, and the SQL of its functions; each has its frame in SQL."""
+    order = tuple(Order(key, descending, nulls_first) for key in keys)
+    return WindowFunctions(source, order, (K,) if grouped else (), functions)
+
+
+def sql_of(name, frame="", *, descending=False, nulls_first=True, grouped=True, ties=True):
+    order = f"v {'DESC' if descending else ''} NULLS {'FIRST' if nulls_first else 'LAST'}"
+    order += ", t NULLS FIRST, k NULLS FIRST" if ties else ""
+    return f"{name} OVER ({'PARTITION BY k ' if grouped else ''}ORDER BY {order} {frame})"
+
+
+SHAPES = {"descending": st.booleans(), "nulls_first": st.booleans(), "grouped": st.booleans()}
+
+
+@pytest.mark.parametrize("name", ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"])
+@given(source=windows(S), given=arrivals(), **SHAPES)
+def test_a_rank_is_what_sql_finds(name, source, given, **shape):
+    plan = over(source[0], function(name, number=NUMBERED.get(name, 0)), **shape)
+    sql = sql_of(f"{name}({NUMBERED.get(name, '')})", ties=name in {"row_number", "ntile"}, **shape)
+    check(plan, f"SELECT t, k, v, {sql} FROM ({source[1]})", given)
+
+
+@pytest.mark.parametrize("default", [False, True], ids=["", "default"])
+@pytest.mark.parametrize("name", ["lag", "lead"])
+@given(source=windows(S), given=arrivals(), **SHAPES)
+def test_a_row_before_or_behind_is_what_sql_finds(name, default, source, given, **shape):
+    number = NUMBERED[name]
+    plan = over(source[0], function(name, T, *([V] if default else []), number=number), **shape)
+    sql = sql_of(f"{name}(t, {number}{', v' if default else ''})", **shape)
+    check(plan, f"SELECT t, k, v, {sql} FROM ({source[1]})", given)
+
+
+ROWS = {
+    "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW": Frame("rows", -1, 0),
+    "ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING": Frame("rows", -2, -1),
+    "ROWS BETWEEN 1 FOLLOWING AND 3 FOLLOWING": Frame("rows", 1, 3),
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING": Frame("rows", 0, None),
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING": Frame("rows", None, -1),
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING": WHOLE,
+}
+RANGES = {
+    "": Frame(),
+    "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING": Frame("range", 0, None),
+    "RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING": Frame("range", -1, 1),
+    "RANGE BETWEEN 3 PRECEDING AND 2 PRECEDING": Frame("range", -3, -2),
+    "RANGE BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING": Frame("range", None, 1),
+}
+SUM = function("sum", T, label="sum")
+COUNT = function("count", V, label="count", kind=LONG)
+LEAST = function("min", T, label="min", where=LARGE)
+MEAN = function("avg", T, label="avg")
+
+
+@pytest.mark.parametrize("frame", [*ROWS, *RANGES])
+@given(source=windows(S), given=arrivals(), **SHAPES)
+def test_an_aggregate_of_a_frame_is_what_sql_finds(frame, source, given, **shape):
+    found = {**ROWS, **RANGES}[frame]
+    functions = [WindowFunction(each.call, found) for each in (SUM, COUNT, LEAST)]
+    sqls = ["sum(t)", "count(v)", "min(t) FILTER (WHERE v > 1)"]
+    columns = ", ".join(sql_of(each, frame, ties=frame in ROWS, **shape) for each in sqls)
+    check(over(source[0], *functions, **shape), f"SELECT t, k, v, {columns} FROM ({source[1]})", given)
+
+
+@pytest.mark.parametrize("frame", [*ROWS])
+@pytest.mark.parametrize(("name", "written"), [("first_value", "t"), ("last_value", "t"), ("nth_value", "t, 2")])
+@given(source=windows(S), given=arrivals(), **SHAPES)
+def test_a_value_of_a_frame_is_what_sql_finds(name, written, frame, source, given, **shape):
+    plan = over(source[0], function(name, T, frame=ROWS[frame], number=NUMBERED.get(name, 0)), **shape)
+    check(plan, f"SELECT t, k, v, {sql_of(f'{name}({written})', frame, **shape)} FROM ({source[1]})", given)
+
+
+@given(given=arrivals())
+def test_each_copy_of_a_row_is_a_row(given):
+    source, sql = window(S, TimeRange(9))
+    plan = Project(source, (("k", K),))
+    functions = (
+        function("row_number", label="n"),
+        function("lag", K, number=2, label="l"),
+        function("count", label="c"),
+    )
+    made = WindowFunctions(plan, (Order(K),), (), functions)
+    order = "OVER (ORDER BY k NULLS FIRST)"
+    check(made, f"SELECT k, row_number() {order}, lag(k, 2) {order}, count(*) {order} FROM ({sql})", given)
+
+
+@given(given=arrivals())
+def test_the_sum_of_a_whole_partition_needs_no_order(given):
+    source, sql = window(S, TimeRange(9))
+    plan = WindowFunctions(source, (), (K,), (function("sum", V, frame=WHOLE),))
+    check(plan, f"SELECT t, k, v, sum(v) OVER (PARTITION BY k) FROM ({sql})", given)
