@@ -103,10 +103,13 @@ class Queries(StoredRelations):
     [('fastest', 2.0, True)]
     """
 
-    def __init__(self, spark: SparkSession | None, checkpoint: str, given: GivenForTables) -> None:
+    def __init__(
+        self, spark: SparkSession | None, checkpoint: str, given: GivenForTables, time_zone: str | None = None
+    ) -> None:
         self.checkpoint = checkpoint
         self._given = given
         self._spark = spark
+        self._time_zone = time_zone  # of texts, without a session
         self._streams: dict[str, UpdateStream] = {}
 
     def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
@@ -177,7 +180,7 @@ class Queries(StoredRelations):
         >>> queries.stream("buses", stream)
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         """
-        zone = time_zone_of(self._spark)
+        zone = self._zone()
         change = Change("register", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
         self._record(change)
 
@@ -233,7 +236,7 @@ class Queries(StoredRelations):
         >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.alter("count", weight=4)
         """
-        self._record(Change("alter", name, query, weight=weight, time_zone=time_zone_of(self._spark)))
+        self._record(Change("alter", name, query, weight=weight, time_zone=self._zone()))
 
     def activate(self, name: str) -> None:
         """Activate a query. It restarts.
@@ -362,7 +365,7 @@ class Queries(StoredRelations):
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
         result: a relation, kept as a table (n int64)
         """
-        return explain_among(query, self._registry(), time_zone_of(self._spark))
+        return explain_among(query, self._registry(), self._zone())
 
     def start(self, *, name: str | None = None, batch_duration: str | None = None, **trigger: Any) -> StreamingQuery:
         """Start the job that answers the queries, with those that are registered now and later.
@@ -481,6 +484,9 @@ class Queries(StoredRelations):
         {}
         """
         return dict(self._registry().catalog.views)
+
+    def _zone(self) -> str | None:
+        return self._time_zone if self._spark is None else time_zone_of(self._spark)
 
     def _registry(self) -> Registry:
         return registry_now(self.checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,7 +25,6 @@ from .options import (
     read_settings,
     with_pairs_of_the_file,
 )
-from .queries import app as queries
 from .run import commands as job_commands
 from .sql import commands as sql_commands
 from .table_commands import commands
@@ -345,7 +344,6 @@ def serve(
 app.add_typer(commands)
 app.add_typer(job_commands)
 app.add_typer(sql_commands)
-app.add_typer(queries, name="queries")
 
 
 @app.command()
@@ -388,10 +386,6 @@ def _root(
 
 def _parameters() -> dict[str, dict[str, str]]:
     """Return the parameter that each long option of each command sets."""
-    commands: dict[str, Any] = {}
-    for name, command in typer.main.get_group(app).commands.items():
-        commands[name] = command
-        commands |= {f"{name} {inner}": each for inner, each in getattr(command, "commands", {}).items()}
     return {
         name: {
             flag.removeprefix("--"): parameter.name or ""
@@ -399,7 +393,7 @@ def _parameters() -> dict[str, dict[str, str]]:
             for flag in parameter.opts
             if flag.startswith("--")
         }
-        for name, command in commands.items()
+        for name, command in typer.main.get_group(app).commands.items()
     }
 
 

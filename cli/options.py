@@ -132,14 +132,15 @@ def command_defaults(
 ) -> dict[str, dict[str, Any]]:
     """Return the defaults for Click, by command and parameter; an unknown command or option raises a Failure.
 
-    `parameters` has the parameter of each command's long options. A command of a group has the group's name before its
-    own. `path` is for errors.
+    `parameters` has the parameter of each command's long options. `path` is for errors.
     """
     stored = _as_given("option", {_PREFIX + name: each for name, each in settings.get("storage", {}).items()}, path)
     defaults = {
         command: {known["option"]: stored} for command, known in parameters.items() if stored and "option" in known
     }
-    for command, options in _by_command(settings, parameters).items():
+    for command, options in settings.items():
+        if command == "storage":
+            continue
         if command not in parameters:
             raise CommandFailure(f"{path}: there is no command {command!r}.{_nearest(command, parameters)}", 2)
         known = parameters[command]
@@ -150,26 +151,7 @@ def command_defaults(
         if stored and "option" in options:
             given[known["option"]] = [*stored, *given[known["option"]]]
         defaults[command] = {**defaults.get(command, {}), **given}
-    nested: dict[str, dict[str, Any]] = {}
-    for command, given in defaults.items():
-        group, _, inner = command.rpartition(" ")
-        place = nested.setdefault(group, {}) if group else nested
-        place.setdefault(inner, {}).update(given)
-    return nested
-
-
-def _by_command(
-    settings: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, Any]]:
-    """Return the options of each command; a table within that of a group is a command's."""
-    found: dict[str, dict[str, Any]] = {}
-    for command, options in settings.items():
-        if command == "storage":
-            continue
-        inner = {name for name in options if f"{command} {name}" in parameters}
-        found[command] = {name: value for name, value in options.items() if name not in inner}
-        found |= {f"{command} {name}": options[name] for name in inner}
-    return found
+    return defaults
 
 
 def _resolved(value: Any, place: str, environment: Mapping[str, str]) -> Any:

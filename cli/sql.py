@@ -36,7 +36,7 @@ commands = typer.Typer()
 class SqlJob:
     """The arguments of ``upstream sql``."""
 
-    statements: list[Statement] | None  # None: they come from the terminal or from standard input
+    statements: list[Statement] | None  # None: they come from the terminal
     name: str  # of the query that the statements end with, and of its table
     to: str  # the folder of the tables
     checkpoint: str
@@ -44,6 +44,22 @@ class SqlJob:
     storage: dict[str, str]  # options of the object store with the tables and relations
     conf: dict[str, str]  # Spark's settings
     master: str | None
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether a statement, or a prompt, may start the job."""
+        from ..language.statements import CreateSource, Select
+
+        return (
+            self.once
+            or self.statements is None
+            or any(isinstance(each, Select | CreateSource) for each in self.statements)
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of :func:`upstream.queries`."""
+        return {f"storage.{each}": value for each, value in self.storage.items()}
 
 
 @commands.command()
@@ -83,7 +99,9 @@ def sql(
 ) -> None:
     """Run a continuous query, or several at a prompt, and show their results as they change.
 
-    Each registered query keeps a table, exactly once. With --to, a later run resumes.
+    Each registered query keeps a table, exactly once. With --to, a later run resumes. Statements without SELECT and
+    CREATE SOURCE show or change the job of --to or --checkpoint, which may run meanwhile, and need no Java. The time
+    zone of functions of timestamps is --conf spark.sql.session.timeZone.
 
     [bold]upstream sql "CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');
     SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"[/bold]
@@ -96,8 +114,11 @@ def sql(
     base = absolute_location(to or f"{passing}/tables").rstrip("/")
     try:
         begun = None if file is None else text_of(Path(file)).rstrip().rstrip(";") + ";"
+        if begun is None and statements is None and not sys.stdin.isatty():
+            statements = sys.stdin.read()
+        given = [each for each in (begun, statements) if each is not None]
         job = SqlJob(
-            statements=[*script("\n".join(filter(None, (begun, statements))))] or None,
+            statements=[*script("\n".join(given))] if given else None,
             name=name,
             to=base,
             checkpoint=absolute_location(checkpoint or base + "_checkpoint"),
@@ -106,7 +127,9 @@ def sql(
             conf=name_values(conf, "--conf"),
             master=master,
         )
-        raise typer.Exit(with_log(log, lambda path: run_sql(job, path)))
+        if checkpoint is None or job.needs_spark:
+            raise typer.Exit(with_log(log, lambda path: run_sql(job, path)))
+        _change(job)
     finally:
         if passing is not None:
             shutil.rmtree(passing, ignore_errors=True)
@@ -129,11 +152,10 @@ def run_sql(job: SqlJob, log: Path) -> int:
         )
     signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
     try:
-        options: dict[str, Any] = {f"storage.{each}": value for each, value in job.storage.items()}
-        queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **options)
+        queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)
         resume(queries, spark)
         running = _SparkJob(queries, once=job.once)
-        notes = messages if job.statements else None
+        notes = None if job.statements is None else messages
         shell = Shell(queries, Console(highlight=False), running, partial(define_source, queries, spark), notes)
         try:
             _work(job, shell, messages)
@@ -148,23 +170,48 @@ def run_sql(job: SqlJob, log: Path) -> int:
     return 0
 
 
+def _change(job: SqlJob) -> None:
+    """Run statements that need no rows. A job takes the changes over, now if it runs, or when it starts."""
+    from ..api.queries import Queries
+    from ..expressions.zones import zone_of_session
+    from ..hosting.table_merge import GivenForTables
+    from .sql_shell import Shell
+
+    zone = job.conf.get("spark.sql.session.timeZone")
+    given = GivenForTables.of(job.options, overwrite=False)
+    queries = Queries(None, job.checkpoint, given, None if zone is None else zone_of_session(zone))
+    messages = Console(stderr=True, highlight=False)
+    # Into a pipe goes each text whole.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    _work(job, Shell(queries, console, _NoJob(), print, messages), messages)
+
+
 def _work(job: SqlJob, shell: Shell, messages: Console) -> None:
-    from ..language.statements import Select, script
+    from ..language.statements import Select
     from .sql_shell import converse, terminal
 
     def complain(error: UpstreamError) -> None:
         messages.print(str(error), style="red", markup=False)
 
-    if job.statements is None and sys.stdin.isatty():
+    if job.statements is None:
         messages.print("Statements end with a semicolon; \\? lists them, \\q quits.", markup=False)
         converse(shell, terminal(shell.names), complain)
         return
-    statements = [*script(sys.stdin.read())] if job.statements is None else job.statements
-    for number, each in enumerate(statements, 1):
-        if job.statements is not None and number == len(statements) and isinstance(each, Select):
+    for number, each in enumerate(job.statements, 1):
+        if number == len(job.statements) and isinstance(each, Select):
             shell.look_at(job.name, each.text)
         elif not shell.run(each):
             break
+
+
+class _NoJob:
+    """The job of statements that need none."""
+
+    def start(self) -> None:
+        """Leave it to another process."""
+
+    def has_ended(self) -> bool:
+        return True
 
 
 class _SparkJob:

@@ -200,8 +200,8 @@ class Shell:
             case Alter(name, text, weight):
                 self._queries.alter(name, text, weight=weight)
                 self._note(f"{name} is altered.")
-            case Drop(kind, name, cascade):
-                self._drop(kind, name, cascade=cascade)
+            case Drop():
+                self._drop(statement)
             case Select(text):
                 self._select(text)
         return True
@@ -269,19 +269,20 @@ class Shell:
                 self.passing.append(self._registered(name).location)
                 self._queries.drop(name)
 
-    def _drop(self, kind: Kind, name: str, *, cascade: bool) -> None:
+    def _drop(self, statement: Drop) -> None:
+        kind, name = statement.kind, statement.name
         if kind == "SOURCE":
             raise OptionError(
                 "the sources of a job are fixed", expected="a view or a table", hint="begin a job in another folder"
             )
-        if cascade and kind != "MATERIALIZED VIEW":
-            for each_kind, each in readers_of(name, self._registry()):
-                self._drop(each_kind, each, cascade=False)
         if kind == "MATERIALIZED VIEW":
             location = self._registered(name).location
-            self._queries.drop(name)
-            self._note(f"{name} is dropped. Its table stays: {location}")
+            self._queries.drop(name, delete_table=statement.purge)
+            self._note(f"{name} is dropped. Its table {'goes' if statement.purge else 'stays'}: {location}")
             return
+        if statement.cascade:
+            for each_kind, each in readers_of(name, self._registry()):
+                self._drop(Drop(each_kind, each))
         (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
         self._note(f"{name} is dropped.")
 
@@ -347,7 +348,7 @@ _WORDS = re.findall(
     "SELECT FROM WHERE GROUP BY HAVING QUALIFY ORDER LIMIT JOIN LEFT RIGHT FULL ON AS AND OR NOT IN EXISTS BETWEEN "
     "CASE  WHEN THEN ELSE END DISTINCT UNION EXCEPT INTERSECT ALL WITH RANGE ROWS SLIDE PARTITION NOW UNBOUNDED "
     "LATEST HOP  TUMBLE ISTREAM DSTREAM RSTREAM EMIT CHANGES WINDOW CLOSE PERIODIC INTERVAL SECONDS MINUTES HOURS "
-    "DAYS SAMPLE  COUNT SUM AVG MIN MAX CREATE MATERIALIZED VIEW ALTER SET DROP ACTIVATE DEACTIVATE EXPLAIN",
+    "DAYS SAMPLE  COUNT SUM AVG MIN MAX CREATE MATERIALIZED VIEW ALTER SET DROP PURGE PAUSE RESUME EXPLAIN",
 )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import UpstreamError
+from ..conf.errors import TableError, UpstreamError
 from ..conf.units import format_duration_us, now_us
 from .failures import MISUSED, CommandFailure
 from .live import bound_text, complete_to, feed_lines, how_rows_came, short_count
@@ -64,15 +64,23 @@ def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str,
 
 
 def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
-    """Print how fresh and how complete a table is, and its writer."""
+    """Print how fresh and how complete a table is, and its writer; or the queries of a checkpoint."""
     from ..conf.locations import absolute_location
     from ..delta_format.scan import open_table
+    from ..hosting.journal import Journal
     from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
 
-    table, now = open_table(path, storage), now_us()
+    location, now = absolute_location(path), now_us()
+    try:
+        table = open_table(path, storage)
+    except TableError:
+        if Journal(location).settings() is None:
+            raise
+        _print_queries(location, as_json=as_json, console=console)
+        return
     commits = recent_commits(path, table.version(), storage)
-    lease = TableLease(TableFolder(absolute_location(path), storage)).read()
+    lease = TableLease(TableFolder(location, storage)).read()
     writer = None if lease is None or lease.has_ended(now) else lease.holder
     last = commits[-1][1] if commits else None
     if as_json:
@@ -92,6 +100,23 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     console.print(", ".join([_applied(last), *how_rows_came(last)]))
     for line in feed_lines([summary for _, summary in commits]):
         console.print(line, style="dim")
+
+
+def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
+    from rich.table import Table
+
+    from ..api.queries import queries
+
+    frame = queries(checkpoint=checkpoint).list()
+    if as_json:
+        console.out(frame.write_ndjson(), end="", highlight=False)
+        return
+    table = Table("query", "weight", "active", "whole from", "staleness", "waiting", "text", box=None)
+    for name, text, weight, active, reason, whole_from, *ages in frame.rows():
+        state = "yes" if active else f"no: {reason}" if reason else "no"
+        since = "" if whole_from is None else "the beginning" if whole_from.year == 1 else f"{whole_from:%F %T} UTC"
+        table.add_row(name, f"{weight:g}", state, since, *("" if age is None else f"{age:.1f} s" for age in ages), text)
+    console.print(table)
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -354,10 +354,12 @@ def release(
 @commands.command()
 def status(
     table: _Table,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, or one for each query.")] = False,
     option: StorageOptions = None,
 ) -> None:
     """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
+
+    Of the checkpoint of continuous queries, print the queries: state, reason, staleness.
 
     [bold]upstream status ./latest[/bold]
     """

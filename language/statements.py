@@ -27,6 +27,7 @@ ALTER MATERIALIZED VIEW name AS query;        give a registered query another te
 ALTER MATERIALIZED VIEW name SET (weight = 2);
 ALTER MATERIALIZED VIEW name PAUSE;           let a registered query rest; RESUME lets it run again
 DROP MATERIALIZED VIEW name;                  or VIEW, TABLE; with CASCADE also what reads it
+DROP MATERIALIZED VIEW name PURGE;            the job also deletes its table, before its next batch
 EXPLAIN query or name;                        show plan, shared parts, state, and key
 SHOW SOURCES;                                 or TABLES, VIEWS, MATERIALIZED VIEWS
 SHOW CREATE name;                             show the statement that made it
@@ -106,11 +107,12 @@ class Refresh:
 
 @dataclass(frozen=True)
 class Drop:
-    """Remove something; with `cascade` also what names it."""
+    """Remove something; with `cascade` also what names it, with `purge` also a materialized view's table."""
 
     kind: Kind
     name: str
     cascade: bool = False
+    purge: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,8 @@ def parse(text: str) -> Statement:
     if first == "DROP":
         kind = words.kind()
         name = words.name()
-        return words.end(Drop(kind, name, words.given("CASCADE")))
+        cascade = words.given("CASCADE")
+        return words.end(Drop(kind, name, cascade, kind == "MATERIALIZED VIEW" and words.given("PURGE")))
     if first == "REFRESH":
         words.take("TABLE")
         return words.end(Refresh(words.name()))

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
-from kit.registries import begun
+from kit.registries import begun, register
 from typer.testing import CliRunner
 
 from upstream.cli.failures import CommandFailure
@@ -34,9 +34,6 @@ KNOWN = {
     "latest": {"from": "source", "key": "key", "once": "once", "option": "option", "conf": "conf"},
     "show": {"limit": "limit", "option": "option"},
     "plan": {"rate": "rate"},
-    "queries": {},
-    "queries relation": {"option": "option"},
-    "queries register": {"weight": "weight"},
 }
 
 
@@ -64,11 +61,12 @@ def test_variables_come_from_the_environment_and_their_values_are_not_read_again
 
 def test_storage_is_for_every_command_that_takes_options(tmp_path):
     text = '[storage]\naws_secret_access_key = "${S}"\n[latest.option]\nheader = "true"\n[plan]\nrate = 3\n'
-    text += "[queries.register]\nweight = 2\n"
     stored = "storage.aws_secret_access_key=x"
-    found = defaults(tmp_path, text, S="x")
-    assert found.pop("queries") == {"relation": {"option": [stored]}, "register": {"weight": 2}}
-    assert found == {"latest": {"option": [stored, "header=true"]}, "show": {"option": [stored]}, "plan": {"rate": 3}}
+    assert defaults(tmp_path, text, S="x") == {
+        "latest": {"option": [stored, "header=true"]},
+        "show": {"option": [stored]},
+        "plan": {"rate": 3},
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,7 +82,6 @@ def test_storage_is_for_every_command_that_takes_options(tmp_path):
         ('[latest]\noption = "a=b"\n', "'option' is a table"),
         ("[latest.from]\na = 1\n", "'from' takes a value"),
         ("[latest\n", "is not TOML"),
-        ("[queries.register]\nweigth = 2\n", "`upstream queries register` has no option 'weigth'"),
     ],
 )
 def test_what_is_wrong_is_named_without_a_secret(tmp_path, text, words):
@@ -125,9 +122,9 @@ def test_pairs_of_the_file_and_of_the_command_line_are_added():
     assert json.loads(found.output) == {"a": "1", "b": "3", "c": "4"}
 
 
-def test_tables_of_a_group_reach_its_commands(tmp_path):
-    (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[queries.list]\nformat = "csv"\n')
-    begun(tmp_path)
-    assert done("queries", "cp", "list", cwd=tmp_path).startswith("name,text,weight")
-    (tmp_path / "upstream.toml").write_text('[queries.relation.option]\nregion = "eu"\n')
-    assert "--option 'region'" in refused("queries", "cp", "relation", "routes", "routes", cwd=tmp_path)
+def test_tables_of_options_reach_their_command(tmp_path):
+    (tmp_path / "upstream.toml").write_text('[storage]\nregion = "eu"\n[status]\njson = true\n')
+    register(begun(tmp_path), "q")
+    assert json.loads(done("status", "cp", cwd=tmp_path))["name"] == "q"
+    (tmp_path / "upstream.toml").write_text('[status.option]\nregion = "eu"\n')
+    assert "--option 'region'" in refused("status", "cp", cwd=tmp_path)

@@ -1,5 +1,6 @@
-"""`upstream sql` as a person runs it: a query to its end, a script, and a conversation at a terminal."""
+"""`upstream sql` as a person runs it: a query to its end, a script, a conversation at a terminal, and changes."""
 
+import json
 import subprocess
 from contextlib import closing
 
@@ -7,8 +8,12 @@ import polars as pl
 import pytest
 from kit.places import BUSES
 from kit.programs import COMMAND, run_command
+from kit.registries import FAST, OF_FAST, begun
 
-from .in_process import refused
+from upstream.hosting.journal import Journal
+from upstream.hosting.registry import registry_now
+
+from .in_process import command, done, refused
 from .terminal import Terminal
 
 SOURCE = f"CREATE SOURCE buses FROM '{BUSES}' WITH (key = 'vehicle_id', event_time = 'timestamp');"
@@ -88,6 +93,40 @@ def test_a_conversation_at_a_terminal(tmp_path):
         terminal.end()
     assert dict(pl.read_delta(str(tmp_path / "lake" / "fast")).select("vehicle_id", "speed").rows()) == {2: 2.0, 3: 3.0}
     assert sorted(each.name for each in (tmp_path / "lake").iterdir()) == ["fast"]
+
+
+ZONE = "spark.sql.session.timeZone"
+HOURS = "SELECT vehicle_id, HOUR(timestamp) AS h FROM LATEST(buses)"
+
+
+def test_statements_without_rows_change_a_job_that_runs_elsewhere(tmp_path):
+    checkpoint = begun(tmp_path, str(tmp_path / "lake"))
+    job = ("--to", tmp_path / "lake", "--checkpoint", checkpoint)
+    made = f"CREATE VIEW fast AS {FAST}; CREATE MATERIALIZED VIEW q WITH (weight = 2) AS {OF_FAST}"
+    done("sql", made, "--checkpoint", checkpoint)
+    assert done("sql", "SHOW CREATE q", *job) == f"CREATE MATERIALIZED VIEW q WITH (weight = 2) AS\n{OF_FAST};\n"
+    done("sql", *job, given=f"CREATE MATERIALIZED VIEW h AS {HOURS};", cwd=tmp_path)
+    done("sql", f"ALTER MATERIALIZED VIEW h AS {HOURS} WHERE speed > 1", *job, "--conf", f"{ZONE}=Europe/Berlin")
+    done("sql", "ALTER MATERIALIZED VIEW q PAUSE", *job)
+    found = registry_now(checkpoint).queries
+    assert [(each.name, each.weight, each.active, each.time_zone) for each in found.values()] == [
+        ("q", 2.0, False, "UTC"),
+        ("h", 1.0, True, "Europe/Berlin"),
+    ]
+    assert "'Europe/Berlin'" in done("sql", "EXPLAIN h", *job)
+    assert [line.split()[0] for line in done("sql", "\\d", *job).splitlines()[-3:]] == ["fast", "q", "h"]
+    assert json.loads(done("status", checkpoint, "--json").splitlines()[0]) == {
+        "name": "q", "text": OF_FAST, "weight": 2.0, "active": False, "reason": None,
+        "whole_from": None, "staleness": None, "waiting": None,
+    }  # fmt: skip
+    assert done("status", checkpoint).splitlines()[2].split()[:3] == ["h", "1", "yes"]
+    version = Journal(checkpoint).version()
+    wrong = command("sql", "ALTER MATERIALIZED VIEW h AS SELECT speeed FROM LATEST(buses); DROP VIEW fast", *job)
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[1:] == ["    SELECT speeed FROM LATEST(buses)", "           ^^^^^^"]
+    assert "Mars/Base" in refused("sql", "DROP MATERIALIZED VIEW h", *job, "--conf", f"{ZONE}=Mars/Base")
+    assert Journal(checkpoint).version() == version
+    assert "has no registry of queries" in refused("sql", "SHOW VIEWS", "--to", tmp_path / "other", code=1)
 
 
 def test_what_is_no_statement_is_a_sentence_before_spark_starts(tmp_path):

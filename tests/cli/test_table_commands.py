@@ -50,7 +50,10 @@ def test_none_needs_java(tmp_path):
         results = [CliRunner().invoke(app, arguments) for arguments in json.loads(sys.argv[1])]
         print(json.dumps([[result.exit_code, result.output] for result in results]))
     """
-    asked = [["queries", begun(tmp_path), "list"], *([name, "table", *ARGUMENTS.get(name, [])] for name in NAMES)]
+    asked = [
+        ["sql", "SHOW VIEWS", "--checkpoint", begun(tmp_path)],
+        *([name, "table", *ARGUMENTS.get(name, [])] for name in NAMES),
+    ]
     ran = run_python(program, json.dumps(asked), cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert ran.returncode == 0, ran.stderr
     for (name, *_), (code, output) in zip(asked, json.loads(ran.stdout), strict=True):

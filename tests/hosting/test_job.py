@@ -10,7 +10,7 @@ from kit.result_tables import Hosted
 from typer.testing import CliRunner
 
 import upstream as us
-from upstream.cli.queries import app
+from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError
 from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.job import DroppedTables, at_most_partitions
@@ -90,8 +90,8 @@ def test_the_job_deletes_the_table_of_a_dropped_query(job):
 
 def test_from_the_shell(job):
     job.register("a")
-    done = CliRunner().invoke(app, [job.checkpoint, "drop", "a", "--delete-table"])
-    assert (done.exit_code, done.output) == (0, "drop a: version 2\n")
+    done = CliRunner().invoke(app, ["sql", "DROP MATERIALIZED VIEW a PURGE", "--checkpoint", job.checkpoint])
+    assert "Its table goes: " in done.output
     job.delete()
     assert job.tables() == []
 
