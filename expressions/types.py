@@ -44,7 +44,7 @@ _NESTED = "read the values from columns of their own: prepare them in the DataFr
 _TEXT = "write it as a column of the DataFrame before the stream is registered"
 
 _GROUPS: Mapping[str, tuple[str, ...]] = {
-    _MOMENT: ("current_date", "current_timestamp", "now", "curdate", "localtimestamp", "current_time"),
+    _MOMENT: ("current_date", "current_timestamp", "now", "curdate", "localtimestamp", "current_time", "proctime"),
     _CHANCE: ("rand", "random", "randn", "uniform", "randstr", "shuffle"),
     "a query's answer depends on its rows alone": ("uuid", "current_user", "version", "input_file_name"),
     _NESTED: (
@@ -62,6 +62,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "use CASE n WHEN 1 THEN … WHEN 2 THEN … END": ("elt",),
     "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval", "make_dt_interval", "make_ym_interval"),
     "use regexp_extract or rlike": ("regexp_instr", "regexp_count", "regexp_substr"),
+    "use split_part(s, d, n + 1), which counts from 1": ("split_index",),
     "leave such rows out with WHERE": ("assert_true", "raise_error"),
     "move the time by an interval: times are in UTC": ("convert_timezone", "from_utc_timestamp", "to_utc_timestamp"),
     "use TUMBLE or HOP in FROM": ("window", "session_window"),

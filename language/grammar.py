@@ -141,6 +141,9 @@ class SourceGrammar(Terms):
             self.need(T.R_PAREN, ")")
         elif word in STREAM_OPERATORS and self._next.token_type is T.L_PAREN:
             this = exp.Subquery(this=self.operand())
+        elif word == "TABLE" and self._next.token_type is T.L_PAREN:
+            self._advance()
+            this = exp.Table(this=self.in_brackets(self._table_function))
         elif self._next.token_type is T.L_PAREN and self.is_name(self._curr) and word != "SAMPLE":
             this = exp.Table(this=self._table_function())
         else:
@@ -154,6 +157,11 @@ class SourceGrammar(Terms):
         """Read a window, a sample and an alias, each at most once, in any order, as CQL has the alias first."""
         while True:
             start = self._curr
+            if self._match_text_seq("FOR", "SYSTEM_TIME", advance=False):
+                self.refuse(
+                    "FOR SYSTEM_TIME is not supported",
+                    hint="leave it out: a stored relation has one version; of a stream, join s [NOW] with LATEST(t)",
+                )
             if start.token_type is T.L_BRACKET:
                 key, found = "stream_window", self._window()
             elif self._curr.text.upper() in {"SAMPLE", "TABLESAMPLE"} and start.token_type is not T.IDENTIFIER:

@@ -9,9 +9,9 @@ import polars as pl
 
 from upstream.language import Catalog, bind
 from upstream.operators.relations.evaluation import Evaluation
-from upstream.operators.relations.plan.nodes import Stream
+from upstream.operators.relations.plan.nodes import Changes, Relation, Stream, walk
 from upstream.operators.relations.streams import TOMBSTONE
-from upstream.operators.relations.zsets import dtypes_of
+from upstream.operators.relations.zsets import TIME, WEIGHT, dtypes_of
 from upstream.operators.state.store import DictStore
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -73,3 +73,47 @@ def relation_at(found: list[tuple[Any, ...]], tau: int) -> Counter[tuple[Any, ..
         if time <= tau:
             counts[tuple(row)] += weight
     return Counter({row: count for row, count in counts.items() if count})
+
+
+def changes_of_frames(
+    plan: Relation | Changes, given: Mapping[str, pl.DataFrame], bounds: Sequence[int], end_us: int
+) -> pl.DataFrame:
+    """Return the changes of a plan up to a time, if rows come in steps, each with a new evaluation over one store.
+
+    A step takes the rows whose ``__at`` is below its bound, and the last one the others. Stored relations come first.
+    """
+    streams = {each.name: each for each in walk(plan) if isinstance(each, Stream)}
+    waiting, store, found = {name: given[name] for name in streams}, DictStore(), list[pl.DataFrame]()
+    for bound in [*bounds, None]:
+        below = {
+            name: pl.lit(bound is None or stream.static) | (pl.col("__at") < (bound or 0))
+            for name, stream in streams.items()
+        }
+        now = {name: rows.filter(below[name]).drop("__at") for name, rows in waiting.items()}
+        waiting = {name: rows.filter(~below[name]) for name, rows in waiting.items()}
+        times = [
+            rows[streams[name].event_time].dt.timestamp("us").min() for name, rows in waiting.items() if rows.height
+        ]
+        evaluation = Evaluation(store)
+        evaluation.add("q", plan)
+        outcome = evaluation.step(now, min([*times, end_us]))
+        assert not outcome.failed, outcome.failed
+        assert not any(each.height for each in outcome.late.values())
+        found.append(outcome.changes["q"])
+        evaluation.save()
+    return pl.concat(found)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as it compares with that of another engine."""
+    return round(value, 7) if isinstance(value, float) else value
+
+
+def rows_at(changes: pl.DataFrame, tau: int | None = None) -> Counter[tuple[Any, ...]]:
+    """Return the relation at a time, or after all changes."""
+    there = changes if tau is None else changes.filter(pl.col(TIME) <= tau)
+    summed = there.group_by(pl.all().exclude(TIME, WEIGHT)).agg(pl.col(WEIGHT).sum()).filter(pl.col(WEIGHT) != 0)
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for *row, weight in summed.rows():
+        counts[tuple(map(plain, row))] += weight
+    return counts

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import duckdb
@@ -11,10 +12,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_streams
+from kit.evaluated import changes_of_frames, plain, rows_at
 
 from upstream.language import bind
-from upstream.operators.relations.evaluation import Evaluation
-from upstream.operators.state.store import DictStore
 
 STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
 DATABASE = duckdb.connect()
@@ -42,40 +42,13 @@ QUERIES: dict[str, tuple[str, str]] = {
 
 
 def evaluated(sql, given_, cuts):
-    """The changes of a query when the rows come in so many steps, each with a new evaluation over the same store."""
-    plan = bind(sql, CATALOG).plan
-    store, found = DictStore(), []
-    waiting = {name: rows.with_row_index("__at") for name, rows in given_.items()}
-    for size in [*cuts, 100]:
-        now = {name: rows.filter(pl.col("__at") < size).drop("__at") for name, rows in waiting.items()}
-        waiting = {
-            name: rows.filter(pl.col("__at") >= size).with_columns(pl.col("__at") - size)
-            for name, rows in waiting.items()
-        }
-        times = [_us(rows["t"].min()) for rows in waiting.values() if rows.height]
-        evaluation = Evaluation(store)
-        evaluation.add("q", plan)
-        outcome = evaluation.step(now, min([*times, END_US]))
-        assert not outcome.failed, outcome.failed
-        found.append(outcome.changes["q"])
-        evaluation.save()
-    return pl.concat(found)
+    """The changes of a query when the rows come in so many steps: of each stream, these numbers of rows."""
+    rows = {name: each.with_row_index("__at") for name, each in given_.items()}
+    return changes_of_frames(bind(sql, CATALOG).plan, rows, [*accumulate(cuts)], END_US)
 
 
 def _us(time):
     return int(time.timestamp() * 1_000_000)
-
-
-def _plain(value):
-    return round(value, 7) if isinstance(value, float) else value
-
-
-def at(changes, tau):
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for *row, time, weight in changes.rows():
-        if time <= tau:
-            counts[tuple(map(_plain, row))] += weight
-    return Counter({row: count for row, count in counts.items() if count})
 
 
 def expected_at(sql, rows, tau):
@@ -90,7 +63,7 @@ def expected_at(sql, rows, tau):
         return f"(SELECT {', '.join(stream.schema.names)} FROM r_{stream.name} WHERE t <= {moment}{since})"
 
     given_ = re.sub(r"\b(trade|quote|shift) \[RANGE (?:UNBOUNDED|([^\]]+))\]", window, sql)
-    return Counter(tuple(map(_plain, row)) for row in DATABASE.execute(given_).fetchall())
+    return Counter(tuple(map(plain, row)) for row in DATABASE.execute(given_).fetchall())
 
 
 _CUTS = st.lists(st.integers(0, 3), max_size=3)
@@ -103,7 +76,7 @@ def test_the_relation_at_any_time_is_what_sql_finds(sql, given_rows, cuts):
     other = re.sub(*QUERIES[sql], sql) if QUERIES[sql][0] else sql
     times = sorted({*changes["__time"]})
     for tau in {_us(EPOCH), *times[:: max(1, len(times) // 4)], END_US}:
-        assert at(changes, tau) == expected_at(other, given_rows, tau), tau
+        assert rows_at(changes, tau) == expected_at(other, given_rows, tau), tau
 
 
 _OF_TIME = (
@@ -128,7 +101,7 @@ def test_times_of_day_are_ordered_and_grouped_as_sql_does(sql, given_rows, cuts)
     for tau in range(_us(EPOCH), END_US, 1_800_000_000):
         expected = expected_at(sql.replace("{}", "shift [RANGE 1 HOUR]"), given_rows, tau)
         for slide, changes in found.items():
-            assert at(changes, tau) == expected, (slide, tau)
+            assert rows_at(changes, tau) == expected, (slide, tau)
 
 
 _FRAME = "PARTITION BY sym ORDER BY t ROWS BETWEEN {} PRECEDING AND CURRENT ROW"
@@ -153,7 +126,7 @@ def test_frames_of_rows_where_each_row_of_a_partition_has_its_time(before, where
     sql = f"SELECT sym, n, SUM(n) OVER ({frame}) AS s, COUNT(*) OVER ({frame}) AS c FROM trade{where}"
     changes = evaluated(sql, rows, cuts)
     expected = expected_at(sql.replace("FROM trade", "FROM trade [RANGE UNBOUNDED]"), rows, END_US)
-    assert at(changes, END_US) == expected
+    assert rows_at(changes, END_US) == expected
 
 
 @given(drawn=_TRADES, cuts=_CUTS)
@@ -165,4 +138,4 @@ def test_rows_of_one_time_share_the_aggregate_of_the_newest_rows(drawn, cuts):
         upto = sorted((at, number, n) for number, (of, n, at) in enumerate(drawn) if of == sym and at <= time)
         known = [value for _, _, value in upto[-2:] if value is not None]
         expected[sym, n, sum(known) if known else None] += 1
-    assert at(changes, END_US) == expected
+    assert rows_at(changes, END_US) == expected

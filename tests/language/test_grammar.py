@@ -46,6 +46,8 @@ test_refusals = refusals(
     ("SELECT px FROM trade CROSS JOIN quote ON TRUE", "CROSS JOIN has no condition", ""),
     ("SELECT px FROM db.trade", "backquotes", "."),
     ("SELECT px FROM SESSION(trade, t)", "HOP, TUMBLE, LATEST", "SESSION"),
+    ("SELECT px FROM trade a JOIN quote FOR SYSTEM_TIME AS OF a.t AS b ON TRUE", "leave it out", "FOR"),
+    ("SELECT px FROM TABLE(trade)", "no table function TRADE", "trade"),
     ("SELECT px FROM (VALUES (1))", "a query in brackets", "VALUES"),
 )
 
@@ -55,3 +57,8 @@ def test_clauses_may_be_left_out_and_words_be_names():
     assert [each.name for each in tree.expressions] == ["date", "timestamp", "range", "rows", "select", "end"]
     assert parse("SELECT 1 FROM s;").sql(ContinuousSql) == "SELECT 1 FROM s"
     assert parse("SELECT ALL 1 FROM s") == parse("select 1 from s")
+
+
+def test_a_table_function_may_be_in_the_brackets_of_table():
+    plain = parse("SELECT n FROM TUMBLE(trade, t, INTERVAL '1' HOUR) AS w")
+    assert parse("SELECT n FROM TABLE(TUMBLE(TABLE trade, DESCRIPTOR(t), INTERVAL '1' HOUR)) AS w") == plain

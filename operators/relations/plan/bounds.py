@@ -122,25 +122,25 @@ def _moved(expression: Expression) -> tuple[str, int] | None:
 class Partners(NamedTuple):
     """The time range of a row's join partners."""
 
-    column: str  # The row's time.
+    column: str  # The row's time, or another column that ends its range, such as `expires`.
     after: int  # By how many µs the partner's time may be later.
 
 
 def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
-    """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times."""
-    of_left: Partners | None = None
-    of_right: Partners | None = None
+    """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times.
 
-    def sooner(one: Partners | None, column: str, after: int) -> Partners:
-        return Partners(column, after) if one is None or after < one.after else one
+    A range that ends after an event time is preferred: the others end where the rows themselves say.
+    """
 
-    for low, high, bound in _differences(join):
-        # low − high ≤ bound
-        if low in right and high in left:
-            of_left = sooner(of_left, high, bound)
-        elif low in left and high in right:
-            of_right = sooner(of_right, high, bound)
-    return of_left, of_right
+    def soonest(ends: Iterable[Partners], times: Collection[str]) -> Partners | None:
+        return min(ends, key=lambda each: (each.column not in times, each.after), default=None)
+
+    # low − high ≤ bound
+    found = [*_differences(join)]
+    columns = join.left.schema.names, join.right.schema.names
+    of_left = (Partners(high, bound) for low, high, bound in found if low in right and high in columns[0])
+    of_right = (Partners(high, bound) for low, high, bound in found if low in left and high in columns[1])
+    return soonest(of_left, left), soonest(of_right, right)
 
 
 def _differences(join: Join) -> Iterable[tuple[str, str, int]]:
@@ -188,7 +188,8 @@ class StateBound:
     """The state of an operator.
 
     ``sides`` are a join's, left and right: "none" if rows are not kept, "all" while they are in their relation, or
-    "keys" for a weight per distinct key. A number is for how many µs after a row's time it is kept.
+    "keys" for a weight per distinct key. A number is for how many µs after a row's time it is kept, and another word
+    the column that ends this time.
     """
 
     node: Node
@@ -439,11 +440,14 @@ def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list
 
 def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
     partners = partners_of(node, left.clocks, right.clocks)
-    afters = [None if each is None else each.after for each in partners]
+    afters = [
+        each.after if each is not None and each.column in side.clocks else None
+        for each, side in zip(partners, (left, right), strict=True)
+    ]
     halves = node.how in {"semi", "anti", "null_aware_anti"}
     sides: list[str | int] = []
-    for at, (side, other, after) in enumerate(((left, right, afters[0]), (right, left, afters[1]))):
-        needed = _needed(other, after)
+    for at, (side, other, ends) in enumerate(((left, right, partners[0]), (right, left, partners[1]))):
+        needed = _needed(side, other, ends)
         if other.static:
             # The other side has all its rows before the first of this one.
             sides.append("none")
@@ -493,14 +497,22 @@ def needed_of(node: Join) -> tuple[Partners | None, Partners | None]:
 
 
 def _while_needed(side: Growth, other: Growth, partners: Partners | None, alone: bool) -> Partners | None:
-    length = None if partners is None or (alone and side.retracts) else _needed(other, partners.after)
-    return None if partners is None or length is None else Partners(partners.column, length)
-
-
-def _needed(other: Growth, after: int | None) -> int | None:
-    """Return for how many µs after its time a row is needed, if partners' times are up to ``after`` later."""
-    if after is None or (other.retracts and other.stay is None):
+    if partners is None or (alone and side.retracts) or _needed(side, other, partners) is None:
         return None
+    return Partners(partners.column, _length_needed(other, partners.after))
+
+
+def _needed(side: Growth, other: Growth, partners: Partners | None) -> int | str | None:
+    """Return for how many µs after its time a row is needed, given its partners' times, or until which of its columns.
+
+    None if the partners may change at any time.
+    """
+    if partners is None or (other.retracts and other.stay is None):
+        return None
+    return _length_needed(other, partners.after) if partners.column in side.clocks else partners.column
+
+
+def _length_needed(other: Growth, after: int) -> int:
     late = max(other.clocks.values(), default=0)
     return max(after + max(late, (other.stay or 0) if other.retracts else 0), 0)
 
@@ -520,16 +532,19 @@ def _side(side: str | int, node: Join, at: int) -> str:
         return f"rows for {length_text(side)} after their time"
     if side == "keys":
         return f"a weight per distinct ({_names([pair[at] for pair in node.on])})"
-    return {"none": "nothing", "all": "the rows of the relation"}[side]
+    return {"none": "nothing", "all": "the rows of the relation"}.get(side, f"rows until their {side}")
 
 
 def _never_leaves(node: Join, side: Growth) -> UnboundedError:
     columns = sorted(fields(node.condition)) if node.condition is not None else []
     time = next((each.rpartition(".")[2] for each in columns if each in side.clocks), "t")
+    stream = side.source.stream if isinstance(side.source, WindowOver) else None
+    newest = f"LATEST({stream.name}), one row per key, or " if isinstance(stream, Stream) and stream.updates else ""
     return UnboundedError(
         "the join would keep each row of this source for ever, since a partner may come at any time",
-        "give it a window: [RANGE 1 HOUR], or [NOW] to join each row with the other side as it is at that time; or "
-        f"bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES AND b.{time} + INTERVAL '5' MINUTES",
+        f"give it a window: {newest}[RANGE 1 HOUR], or [NOW] to join each row with the other side as it is at that "
+        f"time; or bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES "
+        f"AND b.{time} + INTERVAL '5' MINUTES",
         node,
         side.source,
     )

@@ -68,6 +68,9 @@ def test_operators(sql, kind, expected):
     assert keeps(sql, kind) == [expected]
 
 
+ENDS = "SELECT n, t, CAST(sym AS TIMESTAMP) AS e FROM trade"
+
+
 @pytest.mark.parametrize(
     ("sql", "sides"),
     [
@@ -81,6 +84,7 @@ def test_operators(sql, kind, expected):
         # A row comes into a window that slides at the next multiple.
         (f"SELECT n FROM trade a, quote [RANGE 9 SECONDS SLIDE 3 SECONDS] b WHERE {WITHIN}", (12 * S, 2 * S)),
         ("SELECT domain FROM Domains WHERE domain NOT IN (SELECT domain FROM Requests [NOW])", ("all", "none")),
+        (f"SELECT n FROM ({ENDS}) a JOIN quote b ON b.t BETWEEN a.t AND e", ("e", 0)),
     ],
 )
 def test_joins_keep_what_may_still_meet(sql, sides):
@@ -182,7 +186,8 @@ def test_conditions_on_both_times_bound_a_join(condition, expected):
     after_left, after_right = expected
     found = partners_of(join, frozenset({"t"}), frozenset({right}))
     assert found == (("t", after_left), (right, after_right))
-    assert partners_of(join, frozenset({"t"}), frozenset()) == (None, None)
+    found = partners_of(join, frozenset({"t"}), frozenset())
+    assert found == (None, (right, after_right)), "any column may end a range, but only an event time may begin one"
 
 
 def test_a_condition_that_bounds_one_side():
