@@ -378,6 +378,8 @@ def _root(
     ] = False,
 ) -> None:
     del version
+    if (folder := os.getcwd()) not in sys.path:  # of modules with functions, as `python` and Spark's workers have it
+        sys.path.append(folder)
     path = Path(DEFAULT_FILE) if config is None else config
     if config is None and not path.exists():
         return

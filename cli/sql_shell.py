@@ -10,16 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
-from ..hosting.edits import readers_of
+from ..hosting.edits import readers_of, record
 from ..hosting.host_plan import result_of
 from ..hosting.job_file import created
-from ..hosting.journal import known_name
+from ..hosting.journal import Change, known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
 from ..language import bind
 from ..language.statements import (
     HELP,
     Alter,
     Create,
+    CreateFunction,
     CreateSource,
     CreateTable,
     Describe,
@@ -121,6 +122,8 @@ def _definitions(registry: Registry) -> Iterator[tuple[str, str, str, str, str]]
     """Yield the name, kind, weight, state, and columns or text of everything."""
     for stream in registry.catalog.streams.values():
         yield stream.name, "table" if stream.static else "source", "", "", ", ".join(stream.schema.names)
+    for function, text in registry.catalog.functions.items():
+        yield function, "function", "", "", text
     for view, text in registry.catalog.views.items():
         yield view, "view", "", "", text
     for each in registry.queries.values():
@@ -170,21 +173,22 @@ class Shell:
                 return False
             case Help():
                 self._say(HELP)
-            case Describe(name):
+            case Describe(name) | Show(name):
                 self._describe(name)
             case Explain(text):
                 self._say(self._queries.explain(text))
             case CreateSource(name):
                 self._define_source(statement)
                 self._note(f"{name} can be named in queries.")
+            case CreateFunction(name):
+                record(self._queries.checkpoint, Change("function", name, statement.text))
+                self._note(f"{name} can be called in queries.")
             case CreateTable(name, path):
                 self._queries.relation(name, path)
                 self._note(f"{name} can be named in queries, as it is now.")
             case Refresh(name):
                 self._queries.refresh(name)
                 self._note(f"{name} is read again.")
-            case Show(kind):
-                self._describe(kind)
             case ShowCreate(name):
                 self._say(created(name, self._registry()))
             case Create(name, text, True):
@@ -227,7 +231,7 @@ class Shell:
         registry = self._registry()
         streams = registry.catalog.streams.values()
         columns = {column for each in streams for column in each.schema.names}
-        return [*(each.name for each in streams), *columns, *registry.catalog.views, *registry.queries]
+        return [*registry.catalog.names(), *registry.catalog.functions, *columns, *registry.queries]
 
     def _show(self, name: str) -> None:
         from rich.live import Live
@@ -283,7 +287,10 @@ class Shell:
         if statement.cascade:
             for each_kind, each in readers_of(name, self._registry()):
                 self._drop(Drop(each_kind, each))
-        (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
+        if kind == "FUNCTION":
+            record(self._queries.checkpoint, Change("drop_function", name))
+        else:
+            (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
         self._note(f"{name} is dropped.")
 
     def _describe(self, name: str | None) -> None:

@@ -22,6 +22,7 @@ from .logic import COMPARISONS, CONDITIONALS, NESTED
 from .nodes import Call, Constant, Expression, Field, walk
 from .numbers import BITS, NUMBERS
 from .patterns import PATTERNS
+from .python_functions import is_python, python_kernel
 from .text import POSITIONS, TEXTS
 from .times import MONTH_FUNCTIONS, TIMES
 from .zones import ZONES
@@ -246,7 +247,7 @@ class _Compiler:
         if conditional is not None:
             return conditional(operands, self.stages)
         tried = call.function.startswith("try_")
-        kernel = _KERNELS.get(call.function.removeprefix("try_"))
+        kernel = python_kernel if is_python(call) else _KERNELS.get(call.function.removeprefix("try_"))
         if kernel is None:
             raise SchemaError(f"{call} cannot be evaluated: there is no function {call.function} here")
         builder = Builder(call, operands, self.stages)
@@ -259,7 +260,7 @@ class _Compiler:
 
         If one is null in all rows, Spark never evaluates the others.
         """
-        if call.function in _ALL:
+        if call.function in _ALL or is_python(call):
             return [failure for each in operands for failure in each.failures]
         if any(each.failures for each in operands) and any(each.null for each in operands):
             return []

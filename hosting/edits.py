@@ -10,6 +10,7 @@ from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, Upstr
 from ..conf.locations import Place, check_apart, real_location, relation_of_places
 from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
+from ..language.catalog import function_of
 from ..language.statements import Kind
 from ..operators.relations.plan.nodes import Stream, walk
 from ..sink.commit.last_commit import read_query_id
@@ -94,7 +95,7 @@ def _relations(registry: Registry) -> list[Place]:
 _MOST_BUCKETS = 1024
 
 _Named = Callable[[Query | None], Collection[str]]
-"""Returns the views, or the stored relations, that a query names."""
+"""Returns the views, the stored relations, or the functions that a query names."""
 
 
 def record(checkpoint: str, change: Change) -> Registry:
@@ -122,6 +123,10 @@ def checked(change: Change, registry: Registry) -> Change | None:
         return _view(change, registry)
     if change.kind == "drop_view":
         return _drop_view(change, registry)
+    if change.kind == "function":
+        return _function(change, registry)
+    if change.kind == "drop_function":
+        return _dropped(change, "function", registry.catalog.functions, _functions, registry)
     if change.kind == "relation":
         return _relation(change, registry)
     if change.kind == "drop_relation":
@@ -200,6 +205,23 @@ def _view(change: Change, registry: Registry) -> Change | None:
     return change
 
 
+def _function(change: Change, registry: Registry) -> Change | None:
+    name, text = check_name(change.name, "a function"), _text(change)
+    spelled = found(name, registry.catalog.functions)
+    if spelled is not None:
+        if function_of(registry.catalog.functions[spelled]) == function_of(text):
+            return None
+        raise OptionError(
+            f"there is a function '{spelled}' already, with another declaration",
+            expected="a new name, or the same declaration",
+            hint=f"drop '{spelled}' first, or edit the job's file and apply it",
+        )
+    _check_free(name, "function", registry)
+    registry.catalog.with_function(name, text)
+    function_of(text).check()
+    return change
+
+
 def _relation(change: Change, registry: Registry) -> Change | None:
     name = check_name(change.name, "a relation")
     relation, catalog = relation_of(change), registry.catalog
@@ -242,7 +264,7 @@ def _drop_view(change: Change, registry: Registry) -> Change:
 
 
 def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named, registry: Registry) -> Change:
-    """Return the change that drops a relation or view; raise OptionError if a query or view names it."""
+    """Return the change that drops something; raise OptionError if a query or view names it."""
     name = known_name(change.name, known, what)
     every = registry.queries.values()
     users = [f"the query '{each.name}'" for each in every if name in named_in(_bound(each, registry))]
@@ -257,9 +279,11 @@ def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named
 
 
 def readers_of(name: str, registry: Registry) -> list[tuple[Kind, str]]:
-    """Return the queries and views that name a view or relation, each before what it names."""
+    """Return the queries and views that name a view, relation or function, each before what it names."""
     view = registry.catalog.view(name)
     known, named_in = (view[0], _views) if view else (name, _relations_editing)
+    if (function := found(name, registry.catalog.functions)) is not None:
+        known, named_in = function, _functions
     queries = [each.name for each in registry.queries.values() if known in named_in(_bound(each, registry))]
     views = _views_over(known, named_in, registry.catalog)
     return [*(("MATERIALIZED VIEW", each) for each in queries), *(("VIEW", each) for each in reversed(views))]
@@ -285,6 +309,10 @@ def _views(query: Query | None) -> Collection[str]:
     return () if query is None else query.views
 
 
+def _functions(query: Query | None) -> Collection[str]:
+    return () if query is None else query.functions
+
+
 def _relations_editing(query: Query | None) -> Collection[str]:
     every = () if query is None else walk(query.plan)
     return {each.name for each in every if isinstance(each, Stream) and each.static}
@@ -298,9 +326,14 @@ def _listed(users: Iterable[str]) -> str:
 
 def _check_free(name: str, what: str, registry: Registry) -> None:
     catalog = registry.catalog
-    taken = found(name, [*registry.queries, *catalog.names()])
+    taken = found(name, [*registry.queries, *catalog.names(), *catalog.functions])
     if taken is not None:
-        kinds = {"query": registry.queries, "view": catalog.views, "relation": catalog.relations}
+        kinds: dict[str, Collection[str]] = {
+            "query": registry.queries,
+            "view": catalog.views,
+            "relation": catalog.relations,
+            "function": catalog.functions,
+        }
         kind = next((kind for kind, names in kinds.items() if taken in names), "stream")
         raise OptionError(f"there is a {kind} '{taken}' already", hint=f"choose another name for the {what}")
 
@@ -422,15 +455,17 @@ def define_stream(checkpoint: str, stream: Stream, inputs: Iterable[str] = ()) -
     if registry.settings.stream(stream.name) == stream and known:
         return registry.settings
     relations = [each for each in registry.catalog.relations if registry.settings.stream(each) is None]
-    taken = found(stream.name, [*registry.queries, *registry.catalog.views, *relations])
+    taken = found(stream.name, [*registry.queries, *registry.catalog.views, *relations, *registry.catalog.functions])
     if taken is not None:
         raise OptionError(
-            f"there is a query, a view or a relation '{taken}' already", hint="choose another name for the stream"
+            f"there is a query, a view, a function or a relation '{taken}' already",
+            hint="choose another name for the stream",
         )
     changed = registry.settings.with_stream(stream, paths)
     catalog = changed.catalog()
     for each in relations:
         catalog = catalog.with_stream(registry.catalog.streams[each])
+    catalog = replace(catalog, functions=registry.catalog.functions)
     for name, text in registry.catalog.views.items():
         catalog = catalog.with_view(name, text)
     for each in registry.active.values():

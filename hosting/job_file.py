@@ -10,8 +10,8 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..expressions.kinds import UTC
 from ..language import Query, bind
-from ..language.catalog import Catalog
-from ..language.statements import Create, CreateSource, CreateTable, Definition, Kind, Statement
+from ..language.catalog import Catalog, function_of
+from ..language.statements import Create, CreateFunction, CreateSource, CreateTable, Definition, Kind, Statement
 from ..operators.relations.plan.nodes import Stream
 from .edits import check_change
 from .host_plan import rehearse
@@ -93,9 +93,11 @@ def differences(
     """
     relations = [_relation(each, registry, storage) for each in wanted if isinstance(each, CreateTable)]
     creates = [each for each in wanted if isinstance(each, Create)]
+    functions = {each.name: each.text for each in wanted if isinstance(each, CreateFunction)}
     views = {each.name: each.text for each in creates if each.view}
-    plans = _plans(creates, _catalog(relations, views, registry), registry, time_zone)
-    found = [*_sources(wanted, registry), *_relations(relations, registry), *_views(views, registry)]
+    plans = _plans(creates, _catalog(relations, functions, views, registry), registry, time_zone)
+    found = [*_sources(wanted, registry), *_relations(relations, registry)]
+    found += [*_functions(functions, registry), *_views(views, registry)]
     for each in creates:
         if not each.view:
             found += _query(each, plans[each.name], registry, time_zone)
@@ -108,8 +110,12 @@ def differences(
     return sorted(found, key=lambda each: each.action != "drop")
 
 
-def _catalog(relations: Sequence[Stream], views: Mapping[str, str], registry: Registry) -> Catalog:
+def _catalog(
+    relations: Sequence[Stream], functions: Mapping[str, str], views: Mapping[str, str], registry: Registry
+) -> Catalog:
     catalog = registry.settings.catalog()
+    for name, text in functions.items():
+        catalog = catalog.with_function(check_name(name, "a function"), text)
     for each in relations:
         catalog = catalog.with_relation(each)
     for name, text in views.items():
@@ -125,8 +131,8 @@ def _plans(creates: Sequence[Create], catalog: Catalog, registry: Registry, time
         if each.view:
             continue
         check_name(each.name, "a query")
-        if catalog.stream(each.name) is not None or catalog.view(each.name) is not None:
-            raise OptionError(f"the name '{each.name}' is taken by a stream, a table or a view")
+        if each.name.lower() in (name.lower() for name in (*catalog.names(), *catalog.functions)):
+            raise OptionError(f"the name '{each.name}' is taken by a stream, a table, a view or a function")
         there = registry.queries.get(each.name)
         zone = there.time_zone if there is not None and there.text == each.text else time_zone
         found[each.name] = bind(each.text, catalog.in_zone(zone or UTC))
@@ -176,6 +182,17 @@ def _relations(relations: Sequence[Stream], registry: Registry) -> Iterator[Diff
         yield Difference("drop", "TABLE", name, "the files stay", Change("drop_relation", name))
 
 
+def _functions(functions: Mapping[str, str], registry: Registry) -> Iterator[Difference]:
+    known = registry.catalog.functions
+    for name, text in functions.items():
+        if name not in known or function_of(known[name]) != function_of(text):
+            function_of(text).check()
+            action: Action = "alter" if name in known else "create"
+            yield Difference(action, "FUNCTION", name, function_of(text).place, Change("function", name, text))
+    for name in filter(lambda each: each not in functions, known):
+        yield Difference("drop", "FUNCTION", name, "", Change("drop_function", name))
+
+
 def _views(views: Mapping[str, str], registry: Registry) -> Iterator[Difference]:
     known = registry.catalog.views
     for name, text in views.items():
@@ -217,9 +234,10 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
 def created(name: str, registry: Registry) -> str:
     """Return the statement that makes what a registry has of this name."""
     catalog = registry.catalog
-    spelled = known_name(name, [*registry.sources, *catalog.relations, *catalog.views, *registry.queries], "definition")
-    if spelled in registry.sources:
-        return registry.sources[spelled] + ";"
+    statements = {**registry.sources, **catalog.functions}
+    spelled = known_name(name, [*statements, *catalog.relations, *catalog.views, *registry.queries], "definition")
+    if spelled in statements:
+        return statements[spelled] + ";"
     if spelled in catalog.relations:
         table = catalog.relations[spelled].table
         place = "" if table is None else table.location.replace("'", "\\'")

@@ -56,6 +56,7 @@ class RegistryTexts:
     sources: Mapping[str, str] = field(default_factory=dict[str, str])  # statements that declare streams, by stream
     begun: int = 0  # largest number that an incarnation or a table's deletion has used
     failed: frozenset[int] = frozenset()  # failed incarnations
+    functions: Mapping[str, str] = field(default_factory=dict[str, str])  # statements that declare functions
 
     def after(self, changes: Iterable[Change]) -> RegistryTexts:
         """Return the state after the next changes, in order.
@@ -65,26 +66,24 @@ class RegistryTexts:
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
         deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
-        sources = dict(self.sources)
+        sources, functions = dict(self.sources), dict(self.functions)
+        texts = {"view": views, "source": sources, "function": functions}
+        dropped = {"drop_view": views, "drop_function": functions, "drop_relation": relations}
         for whole in changes:
             version += 1
             for change in (*(whole.parts or ()), whole):
                 new = max(version, begun + 1)
-                if change.kind == "view":
-                    views[change.name] = change.text or ""
-                elif change.kind == "drop_view":
-                    views.pop(change.name, None)
+                if change.kind in texts:
+                    texts[change.kind][change.name] = change.text or ""
+                elif change.kind in dropped:
+                    dropped[change.kind].pop(change.name, None)
                 elif change.kind == "relation":
                     relations[change.name] = relation_of(change)
-                elif change.kind == "source":
-                    sources[change.name] = change.text or ""
-                elif change.kind == "drop_relation":
-                    relations.pop(change.name, None)
                 elif change.kind == "register":
                     entries[change.name] = _registered(change, new)
                 elif change.kind == "drop":
-                    dropped = entries.pop(change.name, None)
-                    if dropped is not None and change.delete_table:
+                    gone = entries.pop(change.name, None)
+                    if gone is not None and change.delete_table:
                         deleted[change.name] = begun = max(version, begun)
                 elif change.name in entries:
                     before = entries[change.name]
@@ -97,7 +96,7 @@ class RegistryTexts:
                         entries[name] = replace(entries[name], id=begun)
                 if change.name in entries:
                     begun = max(begun, entries[change.name].id)
-        return RegistryTexts(version, entries, views, deleted, relations, sources, begun, frozenset(failed))
+        return RegistryTexts(version, entries, views, deleted, relations, sources, begun, frozenset(failed), functions)
 
 
 def _registered(change: Change, version: int) -> RegisteredQuery:
@@ -195,7 +194,7 @@ class _Versions:
 
     def _registry(self, state: RegistryTexts) -> Registry:
         streams = {**self._streams.streams, **state.relations}
-        catalog = dataclasses.replace(self._streams, streams=streams, views=state.views)
+        catalog = dataclasses.replace(self._streams, streams=streams, views=state.views, functions=state.functions)
         known: dict[tuple[int, str], RegisteredQuery] = {}
         for _, registry in self._kept.values():  # the newest last
             known.update({(each.id, each.name): each for each in registry.queries.values()})

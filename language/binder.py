@@ -30,7 +30,6 @@ from ..operators.relations.plan.nodes import (
 )
 from ..operators.relations.plan.normalize import normalized, zoned
 from .catalog import FREE_NAMES, Catalog, is_reserved
-from .dialect import parse
 from .grammar import Emit, StreamOperator
 from .scope import Bound, Context, Scope
 from .select_list import bind_order
@@ -52,6 +51,7 @@ class Query:
     plan: Relation | Changes  # A relation, kept as a table, or `Changes`, a stream.
     reads: tuple[str, ...]  # Streams and stored relations, also those of views.
     views: tuple[str, ...] = ()  # The views that it names, directly or through other views.
+    functions: tuple[str, ...] = ()  # The functions in Python that it calls, or its views do.
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,7 +70,7 @@ def bind(text: str, catalog: Catalog) -> Query:
 
 def _bound(text: str, catalog: Catalog) -> Query:
     context = _context(Text(text), catalog)
-    bound = _outermost(parse(text), context)
+    bound = _outermost(context.parsed(text), context)
     _check_names(bound, context)
     if catalog.time_zone != UTC:
         put = zoned(catalog.time_zone)
@@ -82,7 +82,7 @@ def _bound(text: str, catalog: Catalog) -> Query:
     except UnboundedError as error:
         raise _pointed(error, bound, context) from None
     reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
-    return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)))
+    return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)), tuple(sorted(context.called)))
 
 
 def _check_names(plan: Relation | Changes, context: Context) -> None:
@@ -204,7 +204,7 @@ def _view(name: str, sql: str, context: Context) -> Bound:
     text = Text(sql, name)
     context.viewed.add(name)
     inner = replace(context, text=text, ctes={}, views=(*context.views, name))
-    tree = parse(sql, name)
+    tree = inner.parsed(sql)
     if isinstance(tree, Emit):
         raise text.error(tree, "EMIT is for the query that is registered, not for a view", hint="leave it out")
     return _query(tree, inner, None)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import pyarrow.types as patypes
 
 from ..conf.errors import OptionError, SchemaError
+from ..expressions.bind import arrow_schema
 from ..expressions.kinds import UTC
 from ..expressions.places import near
+from ..expressions.python_functions import PythonFunction
 from ..expressions.reader import NOT_NAMES
+from ..expressions.types import function_names
+from ..operators.relations.plan.aggregates import is_aggregate
 from ..operators.relations.plan.nodes import Stream
+from .statements import CreateFunction, parse
 
 FREE_NAMES = "a name that is not empty, and does not begin with two underscores or with _upstream"
 
@@ -21,12 +27,26 @@ def is_reserved(name: str) -> bool:
     return not name or name.lower().startswith(("__", "_upstream"))
 
 
+@lru_cache(maxsize=1024)
+def function_of(text: str) -> PythonFunction:
+    """Return the function that a statement declares; raise OptionError if it cannot be one."""
+    statement = parse(text)
+    assert isinstance(statement, CreateFunction)
+    if not statement.parameters:
+        raise OptionError(f"the function '{statement.name}' has no parameter", expected="one or more columns")
+    if not all(statement.place.partition(":")):
+        raise OptionError(f"'{statement.place}' names no function", expected="'module:function'")
+    parameters, result = arrow_schema(statement.parameters), arrow_schema(f"result {statement.returns}")
+    return PythonFunction(statement.name, parameters, result.field(0).type, statement.place)
+
+
 @dataclass(frozen=True)
 class Catalog:
     """Streams and views by name. Names compare without regard to case, as in Spark."""
 
     streams: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # Also stored relations.
     views: Mapping[str, str] = field(default_factory=dict[str, str])  # Their queries as text.
+    functions: Mapping[str, str] = field(default_factory=dict[str, str])  # Their statements.
     time_zone: str = UTC  # The session's, for expressions; see `zone_of_session`.
 
     def in_zone(self, time_zone: str) -> Catalog:
@@ -82,10 +102,18 @@ class Catalog:
         self._free(name)
         return replace(self, views={**self.views, name: query})
 
+    def with_function(self, name: str, text: str) -> Catalog:
+        """Return a catalog with a function added; raise OptionError if its statement or its name is no function's."""
+        self._free(name)
+        function_of(text)
+        if is_aggregate(name.lower()) or name.lower() in function_names():
+            raise OptionError(f"{name.upper()} is a function of SQL", hint="choose another name")
+        return replace(self, functions={**self.functions, name: text})
+
     def _free(self, name: str) -> None:
         if not name or name.upper() in NOT_NAMES:
             raise OptionError(f"{name!r} cannot be a name", expected="a word that is not one of the language")
-        if self.stream(name) is not None or self.view(name) is not None:
+        if any(each.lower() == name.lower() for each in (*self.names(), *self.functions)):
             raise OptionError(f"the name '{name}' is taken", hint="choose another name, or drop the other first")
 
     def stream(self, name: str) -> Stream | None:

@@ -12,6 +12,7 @@ from sqlglot import exp
 from ..conf.errors import SchemaError
 from ..expressions.nodes import Call, Expression, Field, fields
 from ..expressions.places import Text
+from ..expressions.python_functions import PythonFunction
 from ..expressions.scalars import ColumnScope, ScalarBinder, check_steady
 from ..operators.relations.plan.aggregates import aggregation, is_aggregate
 from ..operators.relations.plan.nodes import Aggregation
@@ -164,12 +165,21 @@ class Scalars(ScalarBinder):
         return self._named(node, inner, node.expression.this)
 
     def _named(self, node: exp.Expr, function: exp.Expr, where: exp.Expr | None) -> Expression:
+        declared = function.args.get("declared")
+        if declared is not None:
+            return self._python(function, declared)
         called = read_call(node, function, self.text)
         if called.name in {"grouping", "grouping_id"}:
             return self._grouping(node, called.name, [self.bind(each) for each in called.arguments])
         if not is_aggregate(called.name):
             return self.call(node, called.name, [self.bind(each) for each in called.arguments])
         return self._aggregate(node, called.name, called.arguments, where, distinct=called.distinct)
+
+    def _python(self, node: exp.Expr, declared: PythonFunction) -> Expression:
+        try:
+            return declared.call([self.bind(each) for each in node.expressions])
+        except SchemaError as error:
+            raise self.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
 
     def _grouping(self, node: exp.Expr, name: str, arguments: Sequence[Expression]) -> Expression:
         """Return the call unchanged: it refers to a column of the groups, like other expressions of GROUP BY."""

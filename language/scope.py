@@ -12,7 +12,8 @@ from ..expressions.nodes import Expression, Field
 from ..expressions.places import Text, span
 from ..expressions.scalars import ColumnScope, Visible
 from ..operators.relations.plan.nodes import Changes, Node, Relation
-from .catalog import Catalog
+from .catalog import Catalog, function_of
+from .dialect import parse
 
 # Marks a column of the query around a subquery, until the subquery has become a join.
 OUTER = "\0outer\0"
@@ -70,6 +71,19 @@ class Context:
     count: list[int] = field(default_factory=lambda: [0])
     viewed: set[str] = field(default_factory=set[str])
     """The views that the text names, directly or through other views."""
+    called: set[str] = field(default_factory=set[str])
+    """The functions in Python that it calls, or its views do."""
+
+    def parsed(self, sql: str) -> exp.Expr:
+        """Return a text's tree, in which the calls of functions in Python have their declaration."""
+        tree = parse(sql, self.text.view)
+        functions = {name.lower(): name for name in self.catalog.functions}
+        for each in tree.find_all(exp.Anonymous) if functions else ():
+            name = functions.get(each.name.lower())
+            if name is not None:
+                self.called.add(name)
+                each.set("declared", function_of(self.catalog.functions[name]))
+        return tree
 
     def noted(self, node: Any, at: Any) -> Any:
         """Record a plan node's place in the text, and return the node."""

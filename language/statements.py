@@ -22,20 +22,22 @@ CREATE SOURCE name FROM 'path' WITH (key = 'column', event_time = 'column', opti
 CREATE TABLE name FROM 'path';                name a Delta table, as it is now; REFRESH TABLE name; reads it again
 CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOLDER/name
   … name WITH (weight = 2, buckets = 4) AS …    with a share under overload, and a number of parts
+CREATE FUNCTION name(column DOUBLE, …) RETURNS DOUBLE AS 'module:function';
+                                              declare a function in Python over Arrow arrays
 CREATE VIEW name AS query;                    give a query a name, to be used in others
 ALTER MATERIALIZED VIEW name AS query;        give a registered query another text
 ALTER MATERIALIZED VIEW name SET (weight = 2);
 ALTER MATERIALIZED VIEW name PAUSE;           let a registered query rest; RESUME lets it run again
-DROP MATERIALIZED VIEW name;                  or VIEW, TABLE; with CASCADE also what reads it
+DROP MATERIALIZED VIEW name;                  or VIEW, TABLE, FUNCTION; with CASCADE also what reads it
 DROP MATERIALIZED VIEW name PURGE;            the job also deletes its table, before its next batch
 EXPLAIN query or name;                        show plan, shared parts, state, and key
-SHOW SOURCES;                                 or TABLES, VIEWS, MATERIALIZED VIEWS
+SHOW SOURCES;                                 or TABLES, VIEWS, MATERIALIZED VIEWS, FUNCTIONS
 SHOW CREATE name;                             show the statement that made it
 DESCRIBE name;                                list the columns of one; \\d name does the same, and \\d lists everything
 \\? or \\h                                      show this help
 \\q                                            quit"""
 
-Kind = Literal["SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW"]
+Kind = Literal["SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUNCTION"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,17 @@ class CreateTable:
 
     name: str
     path: str
+
+
+@dataclass(frozen=True)
+class CreateFunction:
+    """Declare a function in Python."""
+
+    name: str
+    parameters: str  # their names and types
+    returns: str  # a type
+    place: str  # module:function
+    text: str = field(default="", compare=False)  # the statement as written
 
 
 @dataclass(frozen=True)
@@ -146,7 +159,7 @@ class Quit:
     """Leave the prompt."""
 
 
-Definition = CreateSource | CreateTable | Create
+Definition = CreateSource | CreateTable | CreateFunction | Create
 """What a job's file is made of."""
 
 Statement = Definition | Select | Explain | Alter | Refresh | Drop | Show | ShowCreate | Describe | Help | Quit
@@ -155,7 +168,7 @@ _Statement = TypeVar("_Statement", bound=Statement)
 _HINT = "\\? lists what can be typed"
 _NUMBERS = ("weight", "buckets")
 _SECRET = re.compile(r"password|secret|token|credential|jaas|user.info", re.IGNORECASE)
-_KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW")
+_KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUNCTION")
 
 
 def split(buffer: str) -> tuple[list[str], str]:
@@ -279,6 +292,10 @@ def _create(words: _Words, text: str) -> Definition:
                 f"CREATE SOURCE {name} names no place", expected="FROM 'path', or WITH (connector = 'kafka', …)"
             )
         return words.end(CreateSource(name, path, options, text))
+    if kind == "FUNCTION":
+        parameters = words.until("(", ")")
+        returns = words.until("RETURNS", "AS")
+        return words.end(CreateFunction(name, parameters, returns, words.text(), text))
     if kind == "TABLE":
         words.take("FROM")
         return words.end(CreateTable(name, words.text()))
@@ -426,6 +443,17 @@ class _Words:
             self._unexpected("a text in single quotes, a number, true, false, or env('NAME')")
         self._at += 1
         return sign + (token.text.lower() if token.token_type in (T.TRUE, T.FALSE) else token.text)
+
+    def until(self, first: str, last: str) -> str:
+        """Take what stands between two words, as it is written."""
+        self.take(first)
+        begun, depth = self._at, 0
+        while depth or self.peek() != last:
+            depth += {"(": 1, ")": -1}.get(self.peek() or self._unexpected(last), 0)
+            self._at += 1
+        self._at += 1
+        within = self._tokens[begun : self._at - 1]
+        return self._text[within[0].start : within[-1].end + 1] if within else ""
 
     def rest(self, what: str) -> str:
         """Take the remaining text as it is written."""

@@ -127,6 +127,8 @@ _COLUMN = Leaf("column", ("vehicle_id", "speed"))
 _TIME = _choice(Leaf("event time", ("timestamp",)), _seq("DESCRIPTOR (", Leaf("event time", ("timestamp",)), ")"))
 _TEXT = Leaf("text", ("'feed/'", "'it'"))
 _OPTION = Leaf("option", ("event_time = 'timestamp'", "connector = 'kafka'", "sep = env ( 'SEP' )"))
+_PARAMETER = Leaf("column type", ("x DOUBLE", "n BIGINT"))
+_TYPE = Leaf("type", ("DOUBLE", "STRING"))
 _TABLE_OF = _seq(_maybe("TABLE"), _STREAM, _maybe(Ref("sample")), ",", _TIME)
 
 GRAMMAR: dict[str, Node] = {
@@ -215,15 +217,16 @@ GRAMMAR: dict[str, Node] = {
         _seq("CREATE VIEW", _NAME, "AS", Ref("query")),
         _seq("CREATE SOURCE", _NAME, "FROM", _TEXT, "WITH ( key =", _TEXT, _maybe(",", Many(_OPTION)), ")"),
         _seq("CREATE TABLE", _NAME, "FROM", _TEXT),
+        _seq("CREATE FUNCTION", _NAME, "(", Many(_PARAMETER), ") RETURNS", _TYPE, "AS", _TEXT),
         _seq(
             "ALTER MATERIALIZED VIEW",
             _NAME,
             _choice(_seq("AS", Ref("query")), _seq("SET ( weight =", _NUMBER, ")"), "PAUSE", "RESUME"),
         ),
         _seq("REFRESH TABLE", _NAME),
-        _seq("DROP", _choice("VIEW", "TABLE"), _NAME, _maybe("CASCADE")),
+        _seq("DROP", _choice("VIEW", "TABLE", "FUNCTION"), _NAME, _maybe("CASCADE")),
         _seq("DROP MATERIALIZED VIEW", _NAME, _maybe("PURGE")),
-        _seq("SHOW", _choice("SOURCES", "TABLES", "VIEWS", "MATERIALIZED VIEWS", _seq("CREATE", _NAME))),
+        _seq("SHOW", _choice("SOURCES", "TABLES", "VIEWS", "MATERIALIZED VIEWS", "FUNCTIONS", _seq("CREATE", _NAME))),
         _seq("DESCRIBE", _NAME),
         _seq("EXPLAIN", _choice(Ref("query"), _NAME)),
         Ref("query"),

@@ -12,7 +12,8 @@ FILE = f"""
 -- The fleet, by route.
 CREATE SOURCE buses FROM '{BUSES}'
   WITH (key = 'vehicle_id', event_time = 'timestamp', watermark_delay = '5 minutes', max_files_per_trigger = 1);
-CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE speed > 0;
+CREATE FUNCTION twice(x DOUBLE) RETURNS DOUBLE AS 'functions:twice';
+CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE twice(speed) > 0;
 CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS
   SELECT route_id, COUNT(*) AS n /* that move */ FROM moving GROUP BY route_id;
 CREATE MATERIALIZED VIEW buses_now AS SELECT COUNT(*) AS n FROM LATEST(buses);
@@ -37,13 +38,16 @@ def fleet(folder) -> dict[int, int]:
 def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     file = tmp_path / "job.sql"
     file.write_text(FILE)
+    module = "import pyarrow.compute as pc\n\ndef twice(x):\n    return pc.multiply(x, 2)\n"
+    (tmp_path / "functions.py").write_text(module)
     run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
     first = run_command(*run, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert f"fleet  rows: {len(expected(0))}" in first.stdout
     assert fleet(tmp_path) == expected(0)
 
-    file.write_text(FILE.replace("speed > 0", "speed > 9").partition("CREATE MATERIALIZED VIEW buses_now")[0])
+    edited = FILE.replace("twice(speed) > 0", "twice(speed) > 18")
+    file.write_text(edited.partition("CREATE MATERIALIZED VIEW buses_now")[0])
     changed = run_command(*run, cwd=tmp_path)
     assert changed.returncode == 2
     assert "~ alter view moving" in changed.stderr

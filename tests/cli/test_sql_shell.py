@@ -120,6 +120,19 @@ def test_sources_and_tables_are_declared_shown_and_dropped_with_what_reads_them(
     assert (there.relations(), there.views(), there.list().height) == ({}, {}, 0)
 
 
+def test_functions_are_declared_shown_and_dropped_with_what_calls_them(there, typed):
+    declared = "CREATE FUNCTION score(x DOUBLE) RETURNS DOUBLE AS 'kit.python_functions:doubled'"
+    typed(declared)
+    assert [line.split()[:2] for line in typed("SHOW FUNCTIONS").splitlines()[1:]] == [["score", "function"]]
+    assert typed("SHOW CREATE score").strip() == declared + ";"
+    assert "score" in typed.shell.names()
+    typed("CREATE MATERIALIZED VIEW best AS SELECT MAX(score(px)) AS s FROM trade [NOW]")
+    with pytest.raises(OptionError, match="in use by the query 'best'"):
+        typed("DROP FUNCTION score")
+    typed("DROP FUNCTION Score CASCADE")
+    assert (typed("SHOW FUNCTIONS").count("score"), there.list().height) == (0, 0)
+
+
 def test_explain_help_and_quit(typed):
     typed(f"CREATE MATERIALIZED VIEW counts AS {COUNT}")
     assert typed("EXPLAIN counts") == typed(f"EXPLAIN {COUNT}").replace("; shared with counts", "")

@@ -16,6 +16,7 @@ from upstream.language.grammar import STREAM_OPERATORS, TABLE_FUNCTIONS, Grammar
 from upstream.language.statements import (
     Alter,
     Create,
+    CreateFunction,
     CreateSource,
     CreateTable,
     Describe,
@@ -81,6 +82,7 @@ def test_paths_through_all_rules_together_are_read_and_written(data):
 
 
 KINDS = {"CREATE SOURCE": CreateSource, "CREATE TABLE": CreateTable, "CREATE": Create, "ALTER": Alter, "DROP": Drop}
+KINDS |= {"CREATE FUNCTION": CreateFunction}
 KINDS |= {"EXPLAIN": Explain, "REFRESH": Refresh, "SHOW CREATE": ShowCreate, "SHOW": Show, "DESCRIBE": Describe}
 
 
@@ -89,7 +91,7 @@ def test_each_path_through_the_statements_is_the_statement_that_it_names(text):
     found = statements.parse(text)  # tests/language/test_statements.py has what is in each kind
     first, second, *_ = text.split()
     assert type(found) is KINDS.get(f"{first} {second}", KINDS.get(first, Select))
-    query = None if isinstance(found, CreateSource) else getattr(found, "text", None)
+    query = None if isinstance(found, CreateSource | CreateFunction) else getattr(found, "text", None)
     if query is not None and query != "routes":
         assert bind(query, CATALOG).reads[0] == "buses"
     assert statements.split(text + ";") == ([text], "")

@@ -5,6 +5,7 @@ import shlex
 from datetime import timedelta
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pytest
 import typer
@@ -17,7 +18,8 @@ from typer.testing import CliRunner
 
 from upstream.cli.main import app
 from upstream.conf.errors import QueryRefusedError
-from upstream.expressions.nodes import Call, Expression
+from upstream.expressions.compile import compiled
+from upstream.expressions.nodes import Call, Expression, Field
 from upstream.expressions.types import function_names
 from upstream.hosting.edits import define_stream, opened, record
 from upstream.hosting.host_plan import result_of
@@ -25,6 +27,7 @@ from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
 from upstream.hosting.shared_parts import explain_among
 from upstream.language import Catalog, bind, plan_text, statements
+from upstream.language.catalog import function_of
 from upstream.language.statements import Create, CreateSource, Describe, Select
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan.aggregates import AGGREGATES, ORDERLESS
@@ -69,6 +72,17 @@ def test_examples_are_evaluated(sql):
         assert any(any(value is not None for value in row[: len(names)]) for row in found), "it has rows"
     assert all(len(row) == len(names) + 2 for row in found)
     golden.check("query language", " ".join(sql.split()), golden.digest(found))
+
+
+def test_the_function_of_the_page_is_called(tmp_path, monkeypatch):
+    (code,) = blocks(LANGUAGE, "python")
+    (tmp_path / "jobs.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    (statement,) = re.findall(r"`(CREATE FUNCTION [^`]*)`", LANGUAGE)
+    function_of(statement).check()
+    score = function_of(statement).call([Field("speed", pa.float64())])
+    found = compiled(score, BUSES.schema).evaluate(pl.DataFrame({"speed": [15.0, None]}))
+    assert found.to_list() == [0.5, None]
 
 
 @pytest.mark.parametrize("window", re.findall(r"^\| `((?:s |s\[|LATEST|TUMBLE|HOP)[^`]*)`", LANGUAGE, re.MULTILINE))

@@ -1,5 +1,6 @@
 import dataclasses
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from kit.failures import misused, unfit
 from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError, UpstreamError
-from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, record, refresh
+from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, readers_of, record, refresh
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at, registry_now
 from upstream.language import bind, plan_text
@@ -137,6 +138,27 @@ def test_a_view_in_use_stays(checkpoint):
         record(checkpoint, Change("drop", name))
     record(checkpoint, Change("drop_view", "faster"))
     assert record(checkpoint, Change("drop_view", "Fast")).catalog.views == {}
+
+
+def test_a_function_in_use_stays_and_its_name_is_taken(checkpoint):
+    declared = "CREATE FUNCTION {}(x DOUBLE) RETURNS DOUBLE AS 'kit.python_functions:{}'"
+    score = Change("function", "score", declared.format("score", "doubled"))
+    record(checkpoint, score)
+    assert record(checkpoint, replace(score, name="Score")).version == 1
+    other = declared.format("score", "broken")
+    refused(checkpoint, replace(score, text=other), "a function 'score' already, with another declaration")
+    refused(checkpoint, Change("function", "f", declared.format("f", "nothing")), "cannot be imported")
+    refused(checkpoint, Change("function", "quote", declared.format("quote", "doubled")), "a stream 'quote' already")
+    refused(checkpoint, Change("register", "Score", OTHER), "a function 'score' already")
+    refused(checkpoint, Change("view", "score", FAST), "'score' is taken")
+    record(checkpoint, Change("view", "scored", "SELECT score(px) AS s FROM trade [NOW]"))
+    register(checkpoint, "q", "SELECT MAX(s) AS s FROM scored")
+    refused(checkpoint, Change("drop_function", "score"), "in use by the query 'q', the view 'scored'")
+    registry = registry_at(checkpoint, 3)
+    assert readers_of("SCORE", registry) == [("MATERIALIZED VIEW", "q"), ("VIEW", "scored")]
+    record(checkpoint, Change("drop", "q"))
+    record(checkpoint, Change("drop_view", "scored"))
+    assert record(checkpoint, Change("drop_function", "SCORE")).catalog.functions == {}
 
 
 def test_a_view_may_be_a_stream(checkpoint):

@@ -103,10 +103,40 @@ def test_tables_come_with_what_reads_them_and_keep_their_version(checkpoint, tmp
     ]
 
 
+SCORE = "CREATE FUNCTION score(x DOUBLE) RETURNS DOUBLE AS 'kit.python_functions:doubled';"
+SCORED = (
+    FILE.replace("px > 10", "score(px) > 10")
+    + "CREATE MATERIALIZED VIEW s AS SELECT MAX(score(px)) AS s FROM trade [NOW];"
+)
+
+
+def test_what_calls_a_changed_function_restarts_also_through_a_view(checkpoint):
+    assert lines(checkpoint, SCORE + SCORED)[:2] == ["+ create function score", "+ create view dear"]
+    assert lines(checkpoint, SCORE.replace("(x", "( x") + SCORED) == []
+    assert lines(checkpoint, SCORE.replace("doubled", "Functions.same") + SCORED) == [
+        "~ alter function score",
+        "~ restart materialized view n",
+        "~ restart materialized view s",
+    ]
+    plans = [str(each.query.plan) for each in registry_now(checkpoint).active.values()]
+    assert [("Functions.same" in plan, "doubled" in plan) for plan in plans] == [
+        (True, False),
+        (False, False),
+        (True, False),
+    ]
+    assert created("SCORE", registry_now(checkpoint)) == SCORE.replace("doubled", "Functions.same")
+    assert lines(checkpoint, FILE)[:2] == ["- drop function score", "- drop materialized view s"]
+    assert registry_now(checkpoint).catalog.functions == {}
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
         ("SELECT sym FROM trade [NOW]", "CREATE statements alone"),
+        (SCORE.replace("doubled", "labelled") + SCORED, "takes 1 array"),
+        (SCORE.replace("kit.", "kite.") + SCORED, "'kite.python_functions:doubled' cannot be imported"),
+        (SCORE + SCORED.replace("score(px) >", "score(sym, px) >"), r"score\(DOUBLE\)"),
+        (SCORE.replace("score", "top") + FILE, "the name 'top' is taken|defines 'top' twice"),
         (
             "CREATE VIEW v AS SELECT sym FROM trade [NOW]; CREATE VIEW V AS SELECT px FROM trade [NOW]",
             "defines 'V' twice",

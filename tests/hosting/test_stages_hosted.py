@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.continuous import END_US, EPOCH, FORMS, TRADE, rows_of_streams
+from kit.continuous import CATALOG, END_US, EPOCH, FORMS, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, is_behind, run, scanned, windows_first
 from kit.local_host import LocalHost
 
@@ -94,3 +94,22 @@ def test_a_query_that_failed_in_one_shard_begins_in_every_shard_without_what_was
     assert tables.failed.keys() == {1}
     batch(2, 2, [row(sym, 2, 131) for sym in syms[:3]], 190)
     assert tables.contents(3) == Counter((sym, sym, 0.5) for sym in syms[:3])
+
+
+def test_a_function_in_python_that_fails_stops_the_queries_that_call_it_alone():
+    declared = "CREATE FUNCTION broken(x DOUBLE) RETURNS STRING AS 'kit.python_functions:broken'"
+    catalog = CATALOG.with_function("broken", declared)
+    texts = {
+        "of values": (1, "SELECT sym, MAX(broken(px)) AS m FROM trade [RANGE 1 HOUR] GROUP BY sym"),
+        "of routes": (2, "SELECT broken(px) AS b, COUNT(*) AS n FROM trade [RANGE 1 HOUR] GROUP BY broken(px)"),
+        "other": (3, "SELECT sym, SUM(doubled(px)) AS s FROM trade [RANGE 1 HOUR] GROUP BY sym"),
+    }
+    host = LocalHost(Versions({1: texts}, catalog=catalog), 2)
+    tables, bound = Tables(host.plan(1)), int((EPOCH + timedelta(seconds=9)).timestamp() * 1_000_000)
+    came = scanned(TRADE, frame(TRADE, [("a", 1.5, 1, EPOCH + timedelta(seconds=1))]), [1], {"f": bound})
+    tables.take(host.batch(Command(0, 1), {"trade": [came]}))
+    assert {number: "OSError: no model for 1 rows" in reason for number, reason in tables.failed.items()} == {
+        1: True,
+        2: True,
+    }
+    assert tables.contents(3) == Counter([("a", "a", 3.0)])

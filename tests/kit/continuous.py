@@ -39,6 +39,9 @@ CATALOG = Catalog()
 for _each in (TRADE, QUOTE, BUSES, REQUESTS, SHIFT, DOMAINS):
     CATALOG = CATALOG.with_stream(_each)
 CATALOG = CATALOG.with_view("fast", "SELECT vehicle_id, route_id, speed FROM LATEST(buses) WHERE speed > 10")
+CATALOG = CATALOG.with_function(
+    "doubled", "CREATE FUNCTION doubled(x DOUBLE) RETURNS DOUBLE AS 'kit.python_functions:doubled'"
+)
 
 # One query of each form, all of which can be bound.
 FORMS = (
@@ -94,6 +97,7 @@ FORMS = (
     "SELECT sym, SUM(n) - (SELECT SUM(n) FROM trade [RANGE 1 HOUR]) AS p FROM trade [RANGE 1 HOUR] GROUP BY sym",
     "SELECT AVG(px) OVER (PARTITION BY sym ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS v FROM trade",
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
+    "SELECT doubled(px) AS d, MAX(doubled(n)) AS m FROM trade [RANGE 1 HOUR] WHERE doubled(n) > 2 GROUP BY doubled(px)",
 )
 
 

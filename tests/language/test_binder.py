@@ -173,6 +173,17 @@ def test_views_that_read_themselves_and_errors_in_views():
     refused("SELECT * FROM bad", "EMIT is for the query that is registered", catalog=emits)
 
 
+def test_functions_in_python_are_found_in_views_and_misfits_pointed_at():
+    assert bound("SELECT * FROM fast").functions == ()
+    catalog = CATALOG.with_view("scored", "SELECT sym, Doubled(px) AS d FROM trade [NOW]")
+    query = bound("SELECT sym, d FROM scored WHERE d > 3", catalog)
+    assert (query.functions, query.views) == (("doubled",), ("scored",))
+    assert "python kit.python_functions:doubled(px)" in str(query.plan.source.columns[1][1])
+    refused("SELECT doubled(px, n) AS d FROM trade", "doubled(DOUBLE)", at="doubled(px, n)")
+    refused("SELECT doubled(sum(px)) AS d FROM trade WHERE doubled(sum(px)) > 1", "an aggregate", at="sum(px)")
+    refused("SELECT doubbled(px) AS d FROM trade", "no function doubbled", at="doubbled(px)")
+
+
 @pytest.mark.parametrize(
     "sql",
     [

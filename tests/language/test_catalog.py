@@ -4,7 +4,7 @@ from kit.continuous import CATALOG, MOMENT, TRADE
 
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.language import Catalog
-from upstream.language.catalog import is_reserved
+from upstream.language.catalog import function_of, is_reserved
 from upstream.operators.relations.plan.nodes import Stream
 
 
@@ -52,3 +52,28 @@ def test_names_of_ours_are_reserved_in_any_case_and_no_others():
         CATALOG.with_stream(
             Stream("cdc", TRADE.schema.append(TRADE.schema.field("n").with_name("__op")), event_time="t")
         )
+
+
+def test_a_function_is_of_its_declaration_and_not_of_its_spelling():
+    text = "CREATE FUNCTION f(x DOUBLE, d DECIMAL(5, 2)) RETURNS BIGINT AS 'm:f'"
+    found = function_of(text)
+    assert found.parameters == pa.schema({"x": pa.float64(), "d": pa.decimal128(5, 2)})
+    assert (found.name, found.type, found.place) == ("f", pa.int64(), "m:f")
+    assert function_of(text.lower().replace(" as", "\n -- a comment\n AS")) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("f() RETURNS DOUBLE AS 'm:f'", "no parameter"),
+        ("f(x DOUBLE) RETURNS DOUBLE AS 'm'", "names no function"),
+        ("f(x NUMBERS) RETURNS DOUBLE AS 'm:f'", "schema='x NUMBERS'"),
+        ("f(x DOUBLE) RETURNS AS 'm:f'", "schema='result '"),
+        ("abs(x DOUBLE) RETURNS DOUBLE AS 'm:f'", "ABS is a function of SQL"),
+        ("Sum(x DOUBLE) RETURNS DOUBLE AS 'm:f'", "SUM is a function of SQL"),
+        ("Fast(x DOUBLE) RETURNS DOUBLE AS 'm:f'", "is taken"),
+    ],
+)
+def test_functions_that_cannot_be_declared(text, part):
+    with pytest.raises(OptionError, match=part):
+        CATALOG.with_function(text.partition("(")[0], f"CREATE FUNCTION {text}")

@@ -90,6 +90,33 @@ def test_rows_are_those_of_the_query_as_it_is_written_and_as_they_are_known(sql,
         assert there(rows, plan.schema.names) == there(changes, plan.schema.names)
 
 
+CALLS = (
+    "SELECT sym, doubled(px) AS d FROM trade [RANGE 1 HOUR] WHERE doubled(n) > 3",
+    "SELECT doubled(px) AS d, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY doubled(px) HAVING MAX(doubled(n)) > 2",
+    "SELECT sym, SUM(doubled(px)) FILTER (WHERE doubled(n) > 2) AS s FROM trade [RANGE 5 MINUTES] GROUP BY sym",
+    "SELECT route_id, MAX(doubled(speed)) AS s FROM fast GROUP BY route_id",
+    "SELECT IF(n > 1, doubled(px), 1.5D) AS c FROM trade [PARTITION BY sym ROWS 2 WHERE doubled(n) > 1]",
+    "SELECT px, bid FROM trade [RANGE 1 HOUR] AS a LEFT JOIN quote [NOW] AS b ON a.sym = b.sym AND doubled(b.bid) > px",
+    "SELECT sym, MAX(doubled(px)) OVER (PARTITION BY sym ORDER BY t) AS m FROM trade",
+    "SELECT sym, px FROM trade [RANGE 1 HOUR] ORDER BY doubled(px) DESC, sym LIMIT 2",
+)
+
+
+@pytest.mark.parametrize("sql", CALLS)
+@settings(max_examples=15)
+@given(given_rows=rows_of_streams())
+def test_a_function_in_python_counts_as_the_expression_that_it_computes(sql, given_rows):
+    given_rows["buses"] = given_rows["buses"].drop_nulls("vehicle_id")
+    evaluation = Evaluation(DictStore())
+    for text in (sql, re.sub(r"doubled\((\w+\.)?(\w+)\)", r"(CAST(\1\2 AS DOUBLE) * 2D)", sql)):
+        assert bound(text).functions == (("doubled",) if text == sql else ())
+        evaluation.add(text, shareable(bound(text).plan))
+    outcome = evaluation.step(given_rows, END_US)
+    assert not outcome.failed, outcome.failed
+    one, other = outcome.changes.values()
+    assert counted(one) == counted(other)
+
+
 def counted(changes):
     counts: Counter[tuple[Any, ...]] = Counter()
     for *row, weight in changes.rows():

@@ -54,6 +54,12 @@ def test_a_statement_ends_with_a_semicolon_of_its_own(buffer, found, rest):
         ("SHOW SOURCES", sql.Show("SOURCE")),
         ("SHOW CREATE `per-route`", sql.ShowCreate("per-route")),
         ("DESCRIBE buses", sql.Describe("buses")),
+        (
+            "create function f(x DOUBLE, `a b` DECIMAL(5, 2)) returns ARRAY<STRING> as 'm.n:f'",
+            sql.CreateFunction("f", "x DOUBLE, `a b` DECIMAL(5, 2)", "ARRAY<STRING>", "m.n:f"),
+        ),
+        ("SHOW FUNCTIONS", sql.Show("FUNCTION")),
+        ("DROP FUNCTION f CASCADE", sql.Drop("FUNCTION", "f", cascade=True)),
         ("CREATE TABLE t FROM 'lake/t'", sql.CreateTable("t", "lake/t")),
         (
             "CREATE SOURCE s FROM 'a;b' WITH (key = 'k', kafka.sasl.password = env('P'), n = -1, b = TRUE)",
@@ -79,6 +85,9 @@ def test_what_a_statement_asks_for(text, statement):
     [
         ("CREATE INDEX x", "'INDEX' is not expected.*Expected: SOURCE, TABLE, VIEW"),
         ("CREATE TABLE x", "not complete.*Expected: FROM"),
+        ("CREATE FUNCTION f(x DOUBLE RETURNS DOUBLE AS 'm:f'", r"not complete.*Expected: \)"),
+        ("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE", "not complete.*Expected: AS"),
+        ("CREATE FUNCTION f(x DOUBLE) RETURNS DOUBLE AS m", "'m' is not expected.*in single quotes"),
         ("CREATE SOURCE s FROM 'x'", "no key"),
         ("CREATE SOURCE s FROM 'x' WITH (key = 'k', sasl_password = 'p')", "checkpoint would keep.*env"),
         ("CREATE SOURCE s WITH (key = 'k')", "names no place"),
