@@ -72,9 +72,10 @@ NOT_NAMES = frozenset(
     ]
 )
 # Words that may follow a source or a select item: an alias of that name needs AS.
-NOT_ALIASES = NOT_NAMES | frozenset(
-    ["EMIT", "OFFSET", "SAMPLE", "TABLESAMPLE", "WINDOW", "FETCH", "SORT", "CLUSTER", "DISTRIBUTE", "PIVOT", "UNPIVOT"]
-)
+NOT_ALIASES = NOT_NAMES | {
+    *("ASOF", "CLUSTER", "DISTRIBUTE", "EMIT", "FETCH", "MATCH_CONDITION", "OFFSET", "PIVOT", "SAMPLE", "SORT"),
+    *("TABLESAMPLE", "UNPIVOT", "WINDOW"),
+}
 
 
 class Sum(Expression):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..expressions.types import call
 from ..operators.relations.plan.aggregates import RANKS
 from ..operators.relations.plan.bounds import StateBound, length_text, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, part_key
@@ -147,7 +148,10 @@ def _head(node: Node) -> str:
     if isinstance(node, Join):
         pairs = [f"{one} = {other}" for one, other in node.on]
         condition = [str(node.condition)] if node.condition is not None else []
-        return f"Join {node.how}" + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
+        if node.as_of is not None:
+            condition.append(str(call(node.as_of.function, [node.as_of.left, node.as_of.right])))
+        kind = f"{'Join' if node.as_of is None else 'ASOF join'} {node.how}"
+        return kind + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
     if isinstance(node, GroupAggregates):
         by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
         made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)

@@ -90,9 +90,10 @@ class SourceGrammar(Terms):
         if self._match(T.COMMA):
             return self.made(start, exp.Join(this=self.source()))
         words: list[str] = []
+        as_of = self._match_texts(("ASOF",))
         while self._match_texts(("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI")):
             words.append(self._prev.text.upper())
-        if not words and self._curr.token_type is not T.JOIN:
+        if not words and not as_of and self._curr.token_type is not T.JOIN:
             self.not_here()
             return None
         self.need(T.JOIN, "JOIN")
@@ -107,7 +108,11 @@ class SourceGrammar(Terms):
             self.refuse(
                 f"there is no {kind} JOIN", at=start, expected="[LEFT|RIGHT|FULL] JOIN, LEFT SEMI, LEFT ANTI, CROSS"
             )
-        join = exp.Join(this=self.source())
+        if as_of and kind not in {"", "INNER", "LEFT", "LEFT OUTER"}:
+            self.refuse(f"there is no ASOF {kind} JOIN", at=start, expected="ASOF JOIN or ASOF LEFT JOIN")
+        join = exp.Join(this=self.source(), method="ASOF" if as_of else None)
+        if as_of and self._match_texts(("MATCH_CONDITION",)):
+            join.set("match_condition", self.in_brackets(self.scalar))
         if kind == "CROSS":
             join.set("kind", "CROSS")
         elif side in {"LEFT", "RIGHT", "FULL"}:
@@ -120,7 +125,7 @@ class SourceGrammar(Terms):
             join.set("on", self.scalar())
         elif self._match(T.USING):
             join.set("using", self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._using))).expressions)
-        elif kind != "CROSS":
+        elif kind != "CROSS" and not join.args.get("match_condition"):
             self.unexpected("ON or USING", hint="CROSS JOIN pairs all rows")
         if kind == "CROSS" and (join.args.get("on") or join.args.get("using")):
             self.refuse("CROSS JOIN has no condition", at=start, hint="write JOIN … ON")

@@ -14,6 +14,7 @@ from ..expressions.places import near
 from ..expressions.scalars import Visible, visible_columns
 from ..expressions.types import call
 from ..operators.relations.plan.nodes import (
+    AsOf,
     Changes,
     Hop,
     Join,
@@ -361,6 +362,7 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
     scope = Scope(visible_columns(source.relation.schema, source.alias), around)
     joins: list[exp.Join] = select.args.get("joins") or []
     aliases = {source.alias.lower()}
+    clock = _event_time(source)
     commas = False
     outer: list[tuple[Expression, exp.Expr]] = []
     for join in joins:
@@ -379,7 +381,12 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
                 join, "a comma before this join leaves its left side open", hint="write CROSS JOIN"
             )
         commas = commas or (plain and not join.text("kind"))
-        relation, scope, more = _joined(join, how, relation, scope, other, context)
+        if join.args.get("method"):
+            relation, scope, clock = _as_of(join, relation, scope, other, clock, context)
+            more: list[tuple[Expression, exp.Expr]] = []
+        else:
+            relation, scope, more = _joined(join, how, relation, scope, other, context)
+            clock = None
         outer += more
         if outer and how != "inner" and (more or how in {"right", "full"}):
             raise context.text.error(
@@ -422,6 +429,74 @@ def _joined(
     made = context.noted(Join(left, right, how, tuple(pairs), all_of(rest)), join)
     at: exp.Expr = join.args.get("on") or join
     return made, scope if how in {"semi", "anti"} else both, [(each, at) for each in outer]
+
+
+def _event_time(item: FromItem) -> Field | None:
+    """Return the time of the rows of a stream without a window."""
+    return None if item.bare is None else Field(item.bare.event_time, item.bare.schema.field(item.bare.event_time).type)
+
+
+_AS_OF = "ASOF JOIN r ON l.k = r.k AND l.t >= r.t"
+
+
+def _as_of(
+    join: exp.Join, left: Relation, scope: Scope, other: FromItem, clock: Field | None, context: Context
+) -> tuple[Relation, Scope, Field | None]:
+    """Bind an ASOF join; ``clock`` is the column with the time of the left rows if they never leave.
+
+    MATCH_CONDITION is Snowflake's, where each left row stays.
+    """
+    matching = join.args.get("match_condition")
+    how: JoinKind = "left" if join.text("side") or matching is not None else "inner"
+    made, both, outer = _joined(join, how, left, scope, other, context)
+    assert isinstance(made, Join)
+    at: exp.Expr = matching or join.args.get("on") or join
+    lefts, rights = set(left.schema.names), set(made.right.schema.names)
+    pairs = list(made.on)
+    rest = list(conjuncts(made.condition))
+    if matching is not None:
+        columns = visible_columns(other.relation.schema, other.alias)
+        names = dict(zip(other.relation.schema.names, made.right.schema.names, strict=True))
+        columns = [replace(each, expression=Field(names[each.name], each.expression.type)) for each in columns]
+        condition = Scalars(context.text, scope.joined(columns), where="in MATCH_CONDITION").condition(matching)
+        rest += conjuncts(condition)
+    elif join.args.get("using"):
+        one, two = pairs.pop()
+        rest.append(call("ge", [one, two]))
+    by = _comparison(rest[0], lefts, rights) if len(rest) == 1 and not outer else None
+    if by is None:
+        raise context.text.error(
+            at,
+            "ASOF JOIN takes the nearest row by one comparison of a value of each side, beside equal values",
+            expected=f"{_AS_OF}, or MATCH_CONDITION (l.t >= r.t) ON l.k = r.k",
+        )
+    made = replace(made, on=tuple(pairs), condition=None, as_of=by)
+    if clock is None or other.bare is None or not isinstance(left, WindowOver):
+        return context.noted(made, join), both, None
+    names = dict(zip(made.right.schema.names, other.bare.schema.names, strict=True))
+    keys = [names[each.name] for _, each in pairs if isinstance(each, Field)]
+    by_time = by.left == clock and isinstance(by.right, Field) and names[by.right.name] == other.bare.event_time
+    if not by_time or len(keys) < len(pairs) or by.function != "ge":
+        return context.noted(made, join), both, None
+    # A row's match never changes: it is the newest one of its key when the row comes.
+    newest = WindowOver(other.bare, RowWindow(1, tuple(dict.fromkeys(keys))))
+    right, _ = made_distinct(newest, lefts, other.alias or "right", context)
+    at_once = Join(WindowOver(left.stream, Now()), right, how, tuple(pairs))
+    return context.noted(WindowOver(Changes(at_once, "istream"), UnboundedWindow()), join), both, clock
+
+
+_FLIPPED = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
+
+
+def _comparison(condition: Expression, left: set[str], right: set[str]) -> AsOf | None:
+    if not isinstance(condition, Call) or condition.function not in _FLIPPED:
+        return None
+    (one, other), function = condition.arguments, condition.function
+    if fields(one) <= right and fields(other) <= left:
+        one, other, function = other, one, _FLIPPED[function]
+    if not (fields(one) and fields(other) and fields(one) <= left and fields(other) <= right):
+        return None
+    return AsOf(function, one, other)  # pyright: ignore[reportArgumentType]
 
 
 def _using(

@@ -35,6 +35,14 @@ Ordered = tuple[Evaluable, bool, bool]
 ROW = "__row"
 
 
+def row_ranks(rows: pl.DataFrame, by: list[str], descending: list[bool], nulls_last: list[bool]) -> Int64s:
+    """Return each row's place in an order."""
+    rank = np.empty(rows.height, dtype=np.int64)
+    placed = rows.with_row_index(ROW).sort(by, descending=descending, nulls_last=nulls_last)
+    rank[placed.get_column(ROW).to_numpy()] = np.arange(rows.height)
+    return rank
+
+
 class RowOrder(NamedTuple):
     """The distinct rows of some partitions, and their counts at each change point of the step."""
 
@@ -105,7 +113,8 @@ class OrderedRows(Operator):
         partition = numbered(keyed, by).ids
         points = cumulated(partition[steps.ids], steps.times, np.zeros(len(steps.ids), dtype=np.int64))
         ordered = with_columns(distinct, self._order)
-        return self._changes(RowOrder(ordered, self._ranks(ordered), steps, points, partition))
+        rank = row_ranks(ordered, self._sort, self._descending, self._nulls_last)
+        return self._changes(RowOrder(ordered, rank, steps, points, partition))
 
     @abstractmethod
     def _changes(self, rows: RowOrder) -> pl.DataFrame:
@@ -113,12 +122,6 @@ class OrderedRows(Operator):
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
         return [self._kept.read_all()]
-
-    def _ranks(self, rows: pl.DataFrame) -> Int64s:
-        rank = np.empty(rows.height, dtype=np.int64)
-        placed = rows.with_row_index(ROW).sort(self._sort, descending=self._descending, nulls_last=self._nulls_last)
-        rank[placed.get_column(ROW).to_numpy()] = np.arange(rows.height)
-        return rank
 
 
 class TopRows(OrderedRows):

@@ -10,6 +10,7 @@ import pyarrow as pa
 from ...expressions.nodes import Expression
 from .aggregate import AggregateOperator
 from .arrangement import OperatorState
+from .as_of import AsOfJoin
 from .changes import DeltaStream, RelationStream
 from .functions import DISTINCT_COUNT, AggregateCall
 from .join import JoinOperator, NotIn
@@ -211,4 +212,7 @@ def _join(node: Join, compile_: Compile, state: OperatorState, clock: Clock) -> 
     # By the clock of arrival, the time of a step says nothing of the event times that are still to come.
     needed = needed_of(node) if clock == "event" else (None, None)
     within = key_of(node.left), key_of(node.right)
+    if node.as_of is not None:
+        by = node.as_of.function, compile_(node.as_of.left, left), compile_(node.as_of.right, right)
+        return AsOfJoin(node.schema, left, right, node.how == "left", on, by, state, static, within)
     return JoinOperator(node.schema, left, right, node.how, on, condition, state, static, needed, within)

@@ -70,6 +70,7 @@ FORMS = (
     "SELECT a.sym FROM trade [NOW] AS a LEFT SEMI JOIN quote [RANGE 1 HOUR] AS b ON a.sym = b.sym",
     "SELECT a.sym, b.bid FROM trade [RANGE 1 HOUR] AS a CROSS JOIN quote [NOW] AS b",
     "SELECT px, bid FROM trade AS a JOIN quote AS b ON a.sym = b.sym AND a.t BETWEEN b.t - INTERVAL '5' MINUTE AND b.t",
+    "SELECT px, bid FROM trade [RANGE 1 HOUR] AS a ASOF LEFT JOIN quote [RANGE 1 DAY] AS b USING (sym, t)",
     "SELECT DISTINCT sym FROM trade",
     "SELECT sym FROM trade [RANGE 1 HOUR] UNION SELECT sym FROM quote [RANGE 1 HOUR]",
     "SELECT sym FROM trade [RANGE 1 HOUR] EXCEPT ALL SELECT sym FROM quote [RANGE 1 HOUR]",

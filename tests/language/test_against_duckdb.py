@@ -20,6 +20,7 @@ STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
 DATABASE = duckdb.connect()
 DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
 T, Q = "trade [RANGE 1 HOUR]", "quote [RANGE 1 HOUR]"
+QS = f"(SELECT sym, t, MAX(bid) AS bid FROM {Q} GROUP BY sym, t)"
 # Each query as it is written, and what is different in DuckDB's.
 QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym, n, COUNT(*) AS c, SUM(px) AS s FROM {T} GROUP BY ROLLUP (sym, n)": ("$", " HAVING COUNT(*) > 0"),
@@ -37,6 +38,9 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym FROM {T} AS a WHERE sym NOT IN (SELECT sym FROM {Q})": ("", ""),
     f"SELECT sym FROM {T} AS a WHERE NOT EXISTS (SELECT 1 FROM {Q} AS b WHERE b.sym = a.sym)": ("", ""),
     f"SELECT sym FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b JOIN {T} AS c ON b.sym = a.sym AND c.px > b.bid)": ("", ""),  # noqa: E501
+    f"SELECT a.sym, n, b.bid FROM {T} AS a ASOF JOIN {QS} AS b ON a.sym = b.sym AND a.t >= b.t": ("", ""),
+    f"SELECT a.sym, n, b.bid FROM {T} AS a ASOF JOIN {QS} AS b MATCH_CONDITION (b.t > a.t) ON b.sym = a.sym": (r"ASOF JOIN(.*) MATCH_CONDITION \((.*)\) ON", r"ASOF LEFT JOIN\1 ON \2 AND"),  # noqa: E501
+    f"SELECT sym, n, t, bid FROM {T} AS a ASOF LEFT JOIN {QS} AS b USING (sym, t)": ("", ""),
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
 }  # fmt: skip
 
@@ -77,6 +81,21 @@ def test_the_relation_at_any_time_is_what_sql_finds(sql, given_rows, cuts):
     times = sorted({*changes["__time"]})
     for tau in {_us(EPOCH), *times[:: max(1, len(times) // 4)], END_US}:
         assert rows_at(changes, tau) == expected_at(other, given_rows, tau), tau
+
+
+_AS_OF = (
+    "SELECT a.sym, n, b.bid, c.bid AS other FROM trade{0} AS a ASOF JOIN quote{0} AS b ON a.sym = b.sym AND a.t >= b.t "
+    "ASOF LEFT JOIN quote{0} AS c ON c.bid = b.bid AND c.t <= a.t"
+)
+
+
+@given(given_rows=rows_of_streams([TRADE, QUOTE]), cuts=_CUTS)
+def test_streams_without_windows_meet_each_row_as_of_its_time(given_rows, cuts):
+    given_rows = {**given_rows, "quote": given_rows["quote"].unique("t", keep="first", maintain_order=True)}
+    changes = evaluated(_AS_OF.format(""), given_rows, cuts)
+    assert changes["__weight"].min() is None or changes["__weight"].min() > 0
+    for tau in {_us(EPOCH), *changes["__time"], END_US}:
+        assert rows_at(changes, tau) == expected_at(_AS_OF.format(" [RANGE UNBOUNDED]"), given_rows, tau), tau
 
 
 _OF_TIME = (

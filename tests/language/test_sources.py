@@ -116,6 +116,13 @@ test_joins_that_are_refused = refusals(
     (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND COUNT(*) > 1", "cannot stand in ON", "COUNT(*)"),
     (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym = b.sym AND a.n IN (SELECT n FROM trade)", "in ON", ""),
     (f"SELECT * FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "two columns are named 'sym'", "*"),
+    (f"SELECT n FROM {BOTH.format('ASOF FULL JOIN')} ON a.t >= b.t", "there is no ASOF FULL JOIN", "ASOF"),
+    (f"SELECT n FROM {BOTH.format('ASOF JOIN')} ON a.sym = b.sym", "ON l.k = r.k AND l.t >= r.t", "a.sym = b.sym"),
+    (f"SELECT n FROM {BOTH.format('ASOF JOIN')} ON a.t < b.t AND px < 1", "by one comparison", "a.t < b.t AND px < 1"),
+    (f"SELECT n FROM {BOTH.format('ASOF JOIN')} MATCH_CONDITION (a.t <> b.t)", "by one comparison", "a.t <> b.t"),
+    (f"SELECT n FROM {BOTH.format('ASOF JOIN')} MATCH_CONDITION (a.t > a.t)", "by one comparison", "a.t > a.t"),
+    ("SELECT n FROM trade a ASOF JOIN quote b ON a.t > b.t", "a.t >= b.t over two streams", "trade a"),
+    ("SELECT n FROM trade ASOF JOIN quote [NOW] b ON trade.t >= b.t", "[RANGE 1 HOUR] or LATEST(s)", "trade"),
 )
 
 

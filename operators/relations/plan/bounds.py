@@ -129,8 +129,11 @@ class Partners(NamedTuple):
 def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
     """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times.
 
-    A range that ends after an event time is preferred: the others end where the rows themselves say.
+    A range that ends after an event time is preferred: the others end where the rows themselves say. ASOF has none, as
+    the nearest partner may leave at any time, and another one take its place.
     """
+    if join.as_of is not None:
+        return None, None
 
     def soonest(ends: Iterable[Partners], times: Collection[str]) -> Partners | None:
         return min(ends, key=lambda each: (each.column not in times, each.after), default=None)
@@ -469,6 +472,10 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
     if halves:
         return Growth(left.grows, left.retracts or not right.static, static, left.times, clocks, source=left.source)
     padded = node.how != "inner" and not (left.static or right.static)
+    if node.as_of is not None:
+        return Growth(
+            left.grows, left.retracts or not right.static, static, left.times | right.times, clocks, source=left.source
+        )
     return Growth(
         left.grows or right.grows,
         left.retracts or right.retracts or padded,
@@ -536,6 +543,14 @@ def _side(side: str | int, node: Join, at: int) -> str:
 
 
 def _never_leaves(node: Join, side: Growth) -> UnboundedError:
+    if node.as_of is not None:
+        return UnboundedError(
+            "ASOF JOIN would keep each row of this source for ever, since a nearer row may come at any time",
+            "give it a window, [RANGE 1 HOUR] or LATEST(s); or join each row with the other side as it is at its time: "
+            "FROM a ASOF JOIN b ON a.k = b.k AND a.t >= b.t over two streams without windows and their event times",
+            node,
+            side.source,
+        )
     columns = sorted(fields(node.condition)) if node.condition is not None else []
     time = next((each.rpartition(".")[2] for each in columns if each in side.clocks), "t")
     stream = side.source.stream if isinstance(side.source, WindowOver) else None

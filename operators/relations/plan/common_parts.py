@@ -12,6 +12,7 @@ from .expression_rules import conjuncts_in_order, ordered
 from .identity import content, digest, identity, remembered
 from .nodes import (
     Aggregation,
+    AsOf,
     Changes,
     Copies,
     Distinct,
@@ -219,7 +220,10 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     left, left_names = _relation(node.left)
     right, right_names = _relation(node.right)
     how, swapped = node.how, False
-    if how == "right" or (how in {"inner", "full"} and identity(right) < identity(left)):
+    if node.as_of is not None:
+        # As for the first rows of an order, ties go by all columns.
+        right, right_names = _positions(node.right), {name: str(at) for at, name in enumerate(node.right.schema.names)}
+    elif how == "right" or (how in {"inner", "full"} and identity(right) < identity(left)):
         left, right, left_names, right_names = right, left, right_names, left_names
         how, swapped = "left" if how == "right" else how, True
     taken = set(left.schema.names)
@@ -234,5 +238,8 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     compared = on[:1] if how == "null_aware_anti" else []
     rest = sorted(set(on[len(compared) :]), key=content)
     condition = all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
-    made = Join(left, right, how, (*compared, *rest), condition)
+    as_of = node.as_of
+    if as_of is not None:
+        as_of = AsOf(as_of.function, ordered(renamed(as_of.left, names)), ordered(renamed(as_of.right, names)))
+    made = Join(left, right, how, (*compared, *rest), condition, as_of)
     return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names

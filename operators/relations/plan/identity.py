@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ....expressions.nodes import Call, Constant, Days, Expression, Field
 from .nodes import (
     Aggregation,
+    AsOf,
     Changes,
     Copies,
     Distinct,
@@ -57,6 +58,7 @@ _NODES: dict[type, str] = {
 _WORDS: dict[type, str] = {
     **_NODES,
     Aggregation: "aggregation",
+    AsOf: "as of",
     Call: "call",
     Field: "field",
     Frame: "frame",

@@ -182,6 +182,19 @@ JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", 
 
 
 @dataclass(frozen=True)
+class AsOf:
+    """ASOF: of a left row's partners, the nearest of those for which ``left`` compares so with ``right``.
+
+    It is the one with the greatest ``right``, or with the least one for ``le`` and ``lt``; of equal ones, the first in
+    the order of all columns. Null compares with nothing.
+    """
+
+    function: Literal["ge", "gt", "le", "lt"]
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True)
 class Join:
     """Pairs of rows, or the left rows with or without a partner. All column names of both sides are distinct.
 
@@ -191,6 +204,8 @@ class Join:
     ``null_aware_anti`` is ``x NOT IN (SELECT y ...)`` with ``on[0]`` = (x, y); the other pairs and the condition select
     the right rows to compare. A left row stays if there are none, or if x is not null and each y is neither null nor
     equal to x.
+
+    With ``as_of``, an inner or left join without ``condition`` keeps one partner of each left row.
     """
 
     left: Relation
@@ -198,6 +213,7 @@ class Join:
     how: JoinKind
     on: tuple[tuple[Expression, Expression], ...] = ()
     condition: Expression | None = None
+    as_of: AsOf | None = None
 
     @property
     def inputs(self) -> tuple[Node, ...]:

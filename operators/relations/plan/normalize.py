@@ -93,9 +93,9 @@ def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
         safe = never_fails(each)
         if safe and read <= lefts and read and join.how not in {"right", "full"}:
             to_left.append(each)
-        elif safe and read <= rights and read and join.how in {"inner", "right"}:
+        elif safe and read <= rights and read and join.how in {"inner", "right"} and join.as_of is None:
             to_right.append(each)
-        elif join.how == "inner" and never_fails(each, but_intervals=True):
+        elif join.how == "inner" and join.as_of is None and never_fails(each, but_intervals=True):
             # A condition on both times bounds what the join keeps.
             inside.append(each)
         else:

@@ -127,7 +127,7 @@ def _renamed(keys: Sequence[Key], columns: Sequence[tuple[str, Expression]]) -> 
 
 def _of_join(node: Join) -> list[Key]:
     left = _keys(node.left)
-    if node.how in {"semi", "anti", "null_aware_anti"}:
+    if node.how in {"semi", "anti", "null_aware_anti"} or node.as_of is not None:
         return left
     if node.how == "full":
         # A row of either side without a partner can have nulls in its own key too, and look like one of the other side.
