@@ -1,16 +1,18 @@
-"""``upstream run`` and ``upstream apply``: a job that a file of SQL defines."""
+"""``upstream run``, ``apply`` and ``fmt``: a job that a file of SQL defines."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import suppress
+from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..conf.errors import TableError
+from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, CommandFailure, with_log
 from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
@@ -119,6 +121,39 @@ def apply(
         typer.echo("nothing to change")
     elif not yes:
         typer.echo("--yes makes this change")
+
+
+@commands.command()
+def fmt(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files of statements; - is standard input.")],
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Change nothing. Print the differences; if there are any, the exit code is 1."),
+    ] = False,
+) -> None:
+    """Lay files of SQL out: keywords in capitals, a line for each clause, all comments in their place.
+
+    [bold]upstream fmt job.sql[/bold]
+    """
+    from ..language.layout import layout
+    from ..language.statements import text_of
+
+    different = False
+    for file in files:
+        text = sys.stdin.read() if file == "-" else text_of(Path(file))
+        try:
+            made = layout(text)
+        except UpstreamError as error:
+            raise CommandFailure(f"{file}: {error}", MISUSED) from error
+        different = different or made != text
+        if check:
+            for line in unified_diff(text.splitlines(), made.splitlines(), file, f"{file}, laid out", lineterm=""):
+                typer.echo(line)
+        elif file == "-":
+            typer.echo(made, nl=False)
+        elif made != text:
+            Path(file).write_text(made, encoding="utf-8")
+    raise typer.Exit(check and different)
 
 
 def _definitions(file: str) -> Sequence[Definition]:

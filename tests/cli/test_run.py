@@ -6,7 +6,7 @@ import pytest
 from kit.places import BUSES
 from kit.programs import run_command
 
-from .in_process import refused
+from .in_process import command, done, refused
 
 FILE = f"""
 -- The fleet, by route.
@@ -71,3 +71,18 @@ def test_a_file_that_is_wrong_is_a_sentence_before_spark_starts(tmp_path, text, 
     if text is not None:
         (tmp_path / "job.sql").write_text(text)
     assert part in refused("run", str(tmp_path / "job.sql"), "--to", "lake", cwd=tmp_path)
+
+
+def test_files_are_laid_out_or_checked(tmp_path):
+    (tmp_path / "job.sql").write_text("create view v as select a /* one */ from s [now]")
+    (tmp_path / "good.sql").write_text(good := "CREATE VIEW v AS\n  SELECT a /* one */\n  FROM s [NOW];\n")
+    checked = command("fmt", "--check", "good.sql", "job.sql", cwd=tmp_path)
+    assert (checked.returncode, checked.stdout.splitlines()[0]) == (1, "--- job.sql")
+    assert "+CREATE VIEW v AS\n+  SELECT a /* one */\n" in checked.stdout
+    done("fmt", "good.sql", "job.sql", cwd=tmp_path)
+    assert (tmp_path / "job.sql").read_text() == good
+    assert done("fmt", "--check", "good.sql", "job.sql", cwd=tmp_path) == ""
+    assert done("fmt", "-", given="create view v as select a /* one */ from s [now]") == good
+    (tmp_path / "bad.sql").write_text(wrong := "create view v as select from s")
+    assert "bad.sql: Line 1, column 8" in refused("fmt", "bad.sql", cwd=tmp_path)
+    assert (tmp_path / "bad.sql").read_text() == wrong
