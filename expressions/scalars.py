@@ -343,7 +343,7 @@ def _alone(self: ScalarBinder, node: exp.Expr) -> Expression:
 
 
 def _other_rows(self: ScalarBinder, node: exp.Expr) -> Expression:
-    raise self.text.error(node, f"OVER and FILTER look at other rows, which is not supported {self.where}")
+    raise self.text.error(node, f"OVER, FILTER and ORDER BY look at other rows, which is not supported {self.where}")
 
 
 ScalarBinder.rules = {
@@ -359,6 +359,7 @@ ScalarBinder.rules = {
     exp.Escape: ScalarBinder._escape,
     exp.Extract: ScalarBinder._extract,
     exp.Filter: _other_rows,
+    exp.WithinGroup: _other_rows,
     exp.HexString: _bytes,
     exp.In: ScalarBinder._in,
     InList: ScalarBinder._in_list,

@@ -344,6 +344,8 @@ class Terms(Reader):
             found = self._trim()
         else:
             found = exp.Anonymous(this=name, expressions=self._arguments(name))
+            if self._curr.token_type is T.ORDER_BY:
+                found = exp.WithinGroup(this=self.made(start, found), expression=self.order())
         self.need(T.R_PAREN, "a comma or ) in the list of arguments")
         return self._over(start, self.made(start, found))
 
@@ -407,6 +409,9 @@ class Terms(Reader):
         return unit
 
     def _over(self, start: Token, this: exp.Expr) -> exp.Expr:
+        if self._match_text_seq("WITHIN", "GROUP"):
+            order = self.in_brackets(self.order)
+            this = self.made(start, exp.WithinGroup(this=this, expression=order))
         if self._match_texts(("FILTER",)):
             self.need(T.L_PAREN, "( after FILTER")
             begin = self._curr

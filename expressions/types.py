@@ -66,10 +66,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "leave such rows out with WHERE": ("assert_true", "raise_error"),
     "move the time by an interval: times are in UTC": ("convert_timezone", "from_utc_timestamp", "to_utc_timestamp"),
     "use TUMBLE or HOP in FROM": ("window", "session_window"),
-    "use || and coalesce": ("listagg", "string_agg"),
     "it looks at other rows: aggregate in a query, behind the source or the step": (
         *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and"),
-        *("bool_or", "collect_list", "collect_set", "corr", "count", "count_if", "every", "first", "first_value"),
+        *("approx_percentile", "bool_or", "collect_list", "collect_set", "corr", "count", "count_if", "every", "first"),
+        *("first_value", "listagg", "mode", "percentile_approx", "percentile_cont", "percentile_disc", "string_agg"),
         *("last", "last_value", "max", "max_by", "mean", "median", "min", "min_by", "percentile", "some", "std"),
         *("stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"),
     ),

@@ -156,9 +156,9 @@ class Values:
         """Return the aggregates' values without a matching group, where these are not null."""
         found: dict[str, Expression] = {}
         for each in aggregates:
-            if each.function == "collect_set":
+            if each.function in {"collect_list", "collect_set"}:
                 raise self._context.text.error(
-                    node, "COLLECT_SET in a subquery that reads the query around is not supported", hint=_IN_FROM
+                    node, "a list in a subquery that reads the query around is not supported", hint=_IN_FROM
                 )
             if each.function in _COUNTS:
                 zero = Constant(0, pa.int64())

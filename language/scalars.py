@@ -14,8 +14,8 @@ from ..expressions.nodes import Call, Expression, Field, fields
 from ..expressions.places import Text
 from ..expressions.python_functions import PythonFunction
 from ..expressions.scalars import ColumnScope, ScalarBinder, check_steady
-from ..operators.relations.plan.aggregates import aggregation, is_aggregate
-from ..operators.relations.plan.nodes import Aggregation
+from ..operators.relations.plan.aggregates import TEXT_LISTS, aggregation, is_aggregate, joined_list, text_list
+from ..operators.relations.plan.nodes import Aggregation, Order
 from .scope import is_outer
 
 _NUMBERED = frozenset(
@@ -70,11 +70,17 @@ def _inside(node: exp.Expr, found: Callable[[exp.Expr], bool]) -> bool:
     return any(_inside(each, found) for each in node.iter_expressions())
 
 
+def call_of(node: exp.Expr) -> exp.Expr:
+    """Return a function call without OVER, FILTER and WITHIN GROUP."""
+    while isinstance(node, exp.Window | exp.Filter | exp.WithinGroup):
+        node = node.this
+    return node
+
+
 def has_aggregate(node: exp.Expr) -> bool:
     """Return whether the expression has an aggregate that is not over a window."""
     if isinstance(node, exp.Window):
-        function = node.this.this if isinstance(node.this, exp.Filter) else node.this
-        return any(has_aggregate(each) for each in function.iter_expressions())
+        return any(has_aggregate(each) for each in call_of(node).iter_expressions())
     if isinstance(node, exp.Anonymous) and is_aggregate(node.this.lower()):
         return True
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
@@ -156,15 +162,19 @@ class Scalars(ScalarBinder):
         )
 
     def _function(self, node: exp.Expr) -> Expression:
-        return self._named(node, node, None)
-
-    def _filter(self, node: exp.Expr) -> Expression:
-        inner = node.this
-        if not isinstance(inner, exp.Anonymous) or not is_aggregate(inner.this.lower()):
-            raise self.text.error(node, "FILTER is only for aggregates", hint="use CASE WHEN … THEN … END")
-        return self._named(node, inner, node.expression.this)
-
-    def _named(self, node: exp.Expr, function: exp.Expr, where: exp.Expr | None) -> Expression:
+        """Bind a call, perhaps with FILTER, WITHIN GROUP or an ORDER BY among its arguments."""
+        function, where, order = node, None, None
+        while not isinstance(function, exp.Anonymous):
+            what = "FILTER" if isinstance(function, exp.Filter) else "ORDER BY"
+            if not is_aggregate(str(call_of(function).this).lower()):
+                raise self.text.error(node, f"{what} is only for aggregates", hint="use CASE WHEN … THEN … END")
+            if isinstance(function, exp.Filter):
+                where = function.expression.this
+            elif order is not None:
+                raise self.text.error(node, "a call has one ORDER BY", hint="list all keys in WITHIN GROUP")
+            else:
+                order = function.expression
+            function = function.this
         declared = function.args.get("declared")
         if declared is not None:
             return self._python(function, declared)
@@ -173,7 +183,7 @@ class Scalars(ScalarBinder):
             return self._grouping(node, called.name, [self.bind(each) for each in called.arguments])
         if not is_aggregate(called.name):
             return self.call(node, called.name, [self.bind(each) for each in called.arguments])
-        return self._aggregate(node, called.name, called.arguments, where, distinct=called.distinct)
+        return self._aggregate(node, called, where, order)
 
     def _python(self, node: exp.Expr, declared: PythonFunction) -> Expression:
         try:
@@ -197,25 +207,34 @@ class Scalars(ScalarBinder):
         return Call(name, tuple(arguments), pa.int8() if name == "grouping" else pa.int64())
 
     def _aggregate(
-        self, node: exp.Expr, name: str, arguments: Sequence[exp.Expr], where: exp.Expr | None, *, distinct: bool
+        self, node: exp.Expr, called: FunctionCall, where: exp.Expr | None, order: exp.Order | None
     ) -> Expression:
+        name, distinct = called.name, called.distinct
         if not self.collects:
             hint = "use HAVING" if self.where == "in WHERE" else "aggregate in a subquery"
             raise self.text.error(node, f"{name.upper()} is an aggregate, which cannot stand {self.where}", hint=hint)
-        if not arguments and name == "count" and not node.find(exp.Star):
+        if not called.arguments and name == "count" and not node.find(exp.Star):
             raise self.text.error(node, "COUNT() counts nothing", hint="write COUNT(*)")
         inner = Scalars(self.text, self.scope, where=f"inside of {name.upper()}")
-        bound = [inner.bind(each) for each in arguments]
+        bound = [inner.bind(each) for each in called.arguments]
+        orders = [
+            Order(inner.bind(each.this), bool(each.args["desc"]), bool(each.args["nulls_first"]))
+            for each in (order.expressions if order is not None else [])
+        ]
         condition = inner.condition(where) if where is not None else None
-        if any(is_outer(each) for every in bound for each in fields(every)):
+        if any(is_outer(each) for every in (*bound, *(each.expression for each in orders)) for each in fields(every)):
             raise self.text.error(node, "an aggregate over a column of the query around is not supported")
         try:
-            made = aggregation("", name, bound, distinct=distinct, where=condition)
+            joined = text_list(name, bound) if name in TEXT_LISTS else None
+            given = bound if joined is None else joined[:1]
+            function = name if joined is None else "collect_list"
+            made = aggregation("", function, given, distinct=distinct, where=condition, order=orders)
         except SchemaError as error:
             raise self.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
         if made not in self.found:
             self.found.append(made)
-        return Field(f"{_NOTED}{self.found.index(made)}", made.type)
+        found = Field(f"{_NOTED}{self.found.index(made)}", made.type)
+        return found if joined is None else joined_list(found, joined[1])
 
     def _window(self, node: exp.Expr) -> Expression:
         found = self.over.get(id(node))
@@ -259,8 +278,9 @@ Scalars.rules = {
     exp.Anonymous: Scalars._function,
     exp.Column: Scalars._column,
     exp.Exists: Scalars._exists,
-    exp.Filter: Scalars._filter,
+    exp.Filter: Scalars._function,
     exp.In: Scalars._in,
     exp.Subquery: Scalars._subquery,
     exp.Window: Scalars._window,
+    exp.WithinGroup: Scalars._function,
 }

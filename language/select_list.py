@@ -59,7 +59,7 @@ def item_of(node: exp.Expr, expression: Expression) -> Item:
     if isinstance(node, exp.Alias):
         return Item(node.alias, expression, node)
     inner = unwrapped(node)
-    while isinstance(inner, exp.Cast | exp.Filter | exp.Window):
+    while isinstance(inner, exp.Cast | exp.Filter | exp.Window | exp.WithinGroup):
         inner = unwrapped(inner.this)
     if isinstance(inner, exp.Column):
         return Item(inner.name, expression, node)

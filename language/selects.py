@@ -35,7 +35,7 @@ from ..operators.relations.plan.nodes import (
 )
 from .groups import bind_groups
 from .predicates import Values, bind_where, terms
-from .scalars import Scalars, has_aggregate, has_window, renamed_aggregation
+from .scalars import Scalars, call_of, has_aggregate, has_window, renamed_aggregation
 from .scope import Bound, Context, Scope
 from .select_list import Item, bare, finished, is_star, item_of, named_items, no_outer, orders_of, starred
 from .sources import FilteredFrom, holds_newest, newest
@@ -111,7 +111,9 @@ _USAGE = "SUM(x) OVER (PARTITION BY k ORDER BY t RANGE BETWEEN INTERVAL '10' MIN
 _ROWS_USAGE = "SUM(x) OVER (PARTITION BY k ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 
 
-def bind_over(items: Sequence[exp.Expr], filtered: FilteredFrom, context: Context) -> tuple[Relation, dict[int, Field]]:
+def bind_over(
+    items: Sequence[exp.Expr], filtered: FilteredFrom, context: Context
+) -> tuple[Relation, dict[int, Expression]]:
     """Return a stream's rows with their aggregates, which stay, and the column of each ``OVER`` by its node's id."""
     windows = [each for item in items for each in item.find_all(exp.Window)]
     stream = filtered.source.bare
@@ -133,11 +135,11 @@ def bind_over(items: Sequence[exp.Expr], filtered: FilteredFrom, context: Contex
         return made if condition is None else Where(made, condition)
 
     relation = rows(Now())
-    columns: dict[int, Field] = {}
+    columns: dict[int, Expression] = {}
     for node in windows:
         by, window = _frame(node, stream, filtered, context)
         scalars = Scalars(context.text, filtered.source.scope, aggregates=True, where="in OVER")
-        scalars.bind(node.this)
+        bound = scalars.bind(node.this)
         names = [context.fresh("group") for _ in by]
         value = context.fresh("over")
         made = renamed_aggregation(scalars.found[0], value)
@@ -148,7 +150,7 @@ def bind_over(items: Sequence[exp.Expr], filtered: FilteredFrom, context: Contex
             for pair in _same(node, each, Field(name, each.type), context)
         ]
         relation = context.noted(Join(relation, groups, "inner", tuple(pairs)), node)
-        columns[id(node)] = Field(value, made.type)
+        columns[id(node)] = scalars.above(bound, {}, [value])
     # Each row stays with its aggregates. Without this, a row would vanish that equals one of the microsecond before.
     return context.noted(WindowOver(Changes(relation, "istream"), UnboundedWindow()), windows[0]), columns
 
@@ -157,7 +159,7 @@ def _frame(
     node: exp.Window, stream: Stream, filtered: FilteredFrom, context: Context
 ) -> tuple[list[Expression], Window]:
     text = context.text
-    function = node.this.this if isinstance(node.this, exp.Filter) else node.this
+    function = call_of(node)
     if not isinstance(function, exp.Anonymous) or not is_aggregate(function.this.lower()):
         name = function.this if isinstance(function, exp.Anonymous) else "this function"
         raise text.error(

@@ -235,11 +235,16 @@ def _error(name: str) -> str:
 
 
 def _aggregate_rows() -> Iterable[str]:
-    arguments = {1: "x", 2: "x, y"}
+    arguments = {1: "x", 2: "x, y", 3: "x, y, z"}
     for name, (counts, fits, _) in aggregates._KINDS.items():
+        if name in aggregates._WITHIN_ALONE:
+            continue
         written = " or ".join(f"`{name}({arguments[each]})`" for each in counts)
         of = aggregates._EXPECTED.get(fits, ("any value", ""))[0]
         yield _cells(written, of, _aggregated(name))
+    for name in aggregates._WITHIN_ALONE:
+        yield _cells(f"`{name}(y) WITHIN GROUP (ORDER BY x)`", "a number", "DOUBLE")
+    yield _cells("`listagg(x, ', ')`", "a value that becomes text, and a literal", "STRING")
     yield _cells("`count(*)` or `count(x, …)`", "any values", "BIGINT")
     yield _cells("`count_if(p)`", "a condition", "BIGINT")
     yield _cells("`bool_and(p)`", "a condition", "BOOLEAN")
@@ -265,14 +270,17 @@ def page() -> str:
     for title, names in _groups().items():
         more = ["`CAST(x AS type)` and `TRY_CAST(x AS type)` are there, too.\n"] if title == "Casts" else []
         lines += [f"## {title}\n", *more, *head, *_rows(names), ""]
-    aliases = sorted((name, of) for name, of in aggregates._ALIASES.items() if of not in aggregates.ORDERLESS)
+    names = {**aggregates._ALIASES, "string_agg": "listagg"}
+    aliases = sorted((name, of) for name, of in names.items() if name not in aggregates._WITHIN_ALONE)
     lines += [
         "## Aggregates\n",
-        "`DISTINCT` and `FILTER (WHERE …)` work as in Spark SQL.\n",
+        "`DISTINCT`, `FILTER (WHERE …)` and `WITHIN GROUP (ORDER BY …)` work as in Spark SQL. The arguments of",
+        "a list may end with `ORDER BY y`; if they do not, it is in the order of its values. Percentiles are exact.\n",
         *head,
         *sorted(_aggregate_rows()),
         "",
-        f"Other names: {', '.join(f'`{name}` for `{of}`' for name, of in aliases)}.",
+        f"Other names: {', '.join(f'`{name}` for `{of}`' for name, of in aliases[:6])}.",
+        f"More: {', '.join(f'`{name}` for `{of}`' for name, of in aliases[6:])}.",
         "",
         "A query with several groupings has `GROUPING` and `GROUPING_ID` besides.",
     ]

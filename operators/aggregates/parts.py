@@ -37,6 +37,10 @@ def has_keys(kind: pa.DataType) -> bool:
 def is_ordered(kind: pa.DataType) -> bool:
     """Return whether :func:`sort_keys` can compare values of this type."""
     types = pa.types
+    if types.is_struct(kind):
+        return all(is_ordered(field.type) for field in kind)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return is_ordered(kind.value_type)
     return (
         has_keys(kind)
         or types.is_decimal128(kind)
@@ -50,11 +54,15 @@ def is_ordered(kind: pa.DataType) -> bool:
 def sort_keys(array: pa.Array) -> Int64s:
     """Return integers in the order of the values, which are not null.
 
-    As in Spark, NaN is greater than any number, all NaNs are equal, -0.0 equals 0.0, and strings compare by bytes. Keys
-    of strings, binaries and long decimals are ranks, not comparable with those of another array.
+    As in Spark, NaN is greater than any number, all NaNs are equal, -0.0 equals 0.0, and strings compare by bytes.
+    Arrays and structs compare by their first difference, where null is less than any value, and the end of an array is
+    less than null. Keys of strings, binaries, long decimals, arrays and structs are ranks, not comparable with those of
+    another array.
     """
     kind = array.type
-    if not has_keys(kind):
+    if pa.types.is_nested(kind):
+        array = _as_bytes(array)
+    if not has_keys(array.type):
         return pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     if pa.types.is_decimal(kind):
         short = unscaled(array)
@@ -64,6 +72,26 @@ def sort_keys(array: pa.Array) -> Int64s:
         values = array.to_numpy(zero_copy_only=False).astype(np.float64)
         array = pa.array(np.where(np.isnan(values), np.nan, values))  # a NaN may have a sign
     return ordered(pa.chunked_array([array]))
+
+
+def ranks(array: pa.Array, *, descending: bool = False, nulls_first: bool = True) -> Int64s:
+    """Return numbers in an order of the values. Null is less or greater than all of them."""
+    there = valid_mask(array)
+    keys = np.unique(sort_keys(array.drop_null()), return_inverse=True)[1] + 1
+    found = np.full(len(array), 0 if nulls_first else len(array) + 1, dtype=np.int64)
+    found[there] = len(array) + 1 - keys if descending else keys
+    return found
+
+
+def _as_bytes(array: pa.Array) -> pa.Array:
+    """Return bytes in the order of arrays or structs: the ranks of what they contain."""
+    if pa.types.is_struct(array.type):
+        inner = np.stack([np.zeros(len(array), np.int64), *(ranks(each) for each in array.flatten())], axis=1).ravel()
+        ends = np.arange(len(array) + 1) * (array.type.num_fields + 1)
+    else:
+        inner, ends = ranks(array.flatten()), np.append(0, np.cumsum(array.value_lengths().to_numpy()))
+    buffers = [None, pa.py_buffer((4 * ends).astype(np.int64)), pa.py_buffer(inner.astype(">u4").tobytes())]
+    return pa.Array.from_buffers(pa.large_binary(), len(array), buffers)
 
 
 def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:

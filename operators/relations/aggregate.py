@@ -216,8 +216,8 @@ class AggregateOperator(Operator):
     """The aggregates of each group (GROUP BY). Without ``by`` there is one group from the beginning.
 
     Sums, counts, averages, variances and their DISTINCT forms follow from partial sums, which also take retractions.
-    Percentiles and lists follow from the values in their order. All other functions are computed from the rows of the
-    groups that change.
+    Percentiles, modes and lists follow from the values in their order. All other functions are computed from the rows
+    of the groups that change.
     State: partial sums by group, the distinct values for DISTINCT, percentiles and lists, and :class:`GroupRows`.
     """
 
@@ -240,10 +240,7 @@ class AggregateOperator(Operator):
             for name, (columns, aggregate) in self._columns.distinct.items()
         ]
         schema = self._columns.schema
-        self._ordered = [
-            OrderedValues(by_schema, schema.field(name), results, state)
-            for name, results in self._columns.ordered.items()
-        ]
+        self._ordered = [OrderedValues(by_schema, order, schema, state) for order in self._columns.ordered]
         some = self._columns.extremes or self._columns.summaries
         self._of_rows = [GroupRows(by_schema, self._columns, state)] if some else []
 

@@ -16,6 +16,7 @@ from ..aggregates import functions as exact
 from ..aggregates.approximate import approx_count_distinct
 from ..aggregates.parts import Aggregate
 from .operator import Evaluable
+from .ordered_values import List, Mode, Percentile, Result, ValueOrder
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class AggregateCall:
     where: Evaluable | None = None  # Only rows for which it is true count.
     error: float | None = None  # The sketch's relative error; None for an exact count.
     stays: bool = False  # No row ever leaves.
-    share: float | None = None  # Of a percentile.
+    share: float = 0.5  # Of a percentile.
+    order: tuple[tuple[bool, bool], ...] = ()  # Descending, and nulls first: of the last arguments, then the first one.
 
 
 ADDED: Mapping[str, Callable[[str], Aggregate]] = {
@@ -47,7 +49,16 @@ EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
     "min": exact.min_,
 }
 
-ORDERED = frozenset(["collect_set", "median", "percentile"])
+ORDERED: Mapping[str, Callable[[AggregateCall, bool], Result]] = {
+    "approx_percentile": lambda call, down: Percentile(call.name, call.share, continuous=False, descending=down),
+    "collect_list": lambda call, _: List(call.name, distinct=False),
+    "collect_set": lambda call, _: List(call.name, distinct=True),
+    "median": lambda call, down: Percentile(call.name, call.share, continuous=True, descending=down),
+    "mode": lambda call, down: Mode(call.name, greatest=down),
+    "percentile": lambda call, down: Percentile(call.name, call.share, continuous=True, descending=down),
+    "percentile_disc": lambda call, down: Percentile(call.name, call.share, continuous=False, descending=down),
+}
+"""The result of a call, over values in ascending order or, for a list, in the call's order."""
 
 
 def _by(columns: Sequence[str], descending: bool, shown: int = 0) -> pl.Expr:
@@ -102,7 +113,7 @@ class Columns:
 
     def __init__(self, calls: Sequence[AggregateCall], prefixes: Sequence[str] = ()) -> None:
         fields: list[pa.Field] = []
-        shared: dict[tuple[Evaluable, Evaluable | None], str] = {}
+        shared: dict[object, ValueOrder] = {}
         self._calls = calls
         self._arguments: list[Sequence[Evaluable]] = []
         self._prefixes = prefixes or [f"__value{number}" for number in range(len(calls))]
@@ -110,8 +121,7 @@ class Columns:
         self.distinct: dict[str, tuple[list[str], Aggregate]] = {}
         self.extremes: dict[str, Aggregate] = {}
         self.summaries: dict[str, pl.Expr] = {}
-        self.ordered: dict[str, dict[str, float | None]] = {}
-        """By the column of the values: the shares of percentiles, and None for lists."""
+        self.ordered: list[ValueOrder] = []
         self.of_rows: list[str] = []
         self.splits = Splits({}, {})
         for prefix, call in zip(self._prefixes, calls, strict=True):
@@ -145,9 +155,16 @@ class Columns:
             elif call.distinct:
                 raise SchemaError(f"{call.function}(DISTINCT ...) is not kept up to date", expected="no DISTINCT")
             elif call.function in ORDERED:
-                column = shared.setdefault((call.arguments[0], call.where), names[0])
-                self.ordered.setdefault(column, {})[call.name] = call.share
-                given = given[: column == names[0]]
+                made = ORDERED[call.function](call, bool(call.order) and call.order[-1][0])
+                given = given if isinstance(made, List) else given[:1]
+                directions = call.order if isinstance(made, List) and call.order else ((False, True),)
+                key = given, directions, call.where
+                if key not in shared:
+                    in_order = (*names[1 : len(given)], names[0])
+                    self.ordered.append(shared.setdefault(key, ValueOrder(in_order, directions, [])))
+                else:
+                    given = given[:0]
+                shared[key].results.append(made)
                 names, kinds = names[: len(given)], kinds[: len(given)]
             else:
                 summary = _SUMMARIES[call.function](names)

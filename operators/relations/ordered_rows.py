@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s
+from ..aggregates.parts import ranks
 from .arrangement import OperatorState
 from .operator import Evaluable, Operator, with_columns
 from .zsets import (
@@ -38,9 +39,16 @@ ROW = "__row"
 def row_ranks(rows: pl.DataFrame, by: list[str], descending: list[bool], nulls_last: list[bool]) -> Int64s:
     """Return each row's place in an order."""
     rank = np.empty(rows.height, dtype=np.int64)
+    rows = rows.with_columns(_order_of(rows.get_column(name)) for name in by if rows.schema[name].is_nested())
     placed = rows.with_row_index(ROW).sort(by, descending=descending, nulls_last=nulls_last)
     rank[placed.get_column(ROW).to_numpy()] = np.arange(rows.height)
     return rank
+
+
+def _order_of(column: pl.Series) -> pl.Series:
+    """Return numbers in the order of arrays or structs, which Polars orders in another way than Spark."""
+    codes = pl.Series(column.name, ranks(column.to_arrow(compat_level=pl.CompatLevel.oldest())))
+    return codes.set(codes == 0, None)
 
 
 class RowOrder(NamedTuple):

@@ -1,8 +1,7 @@
-"""Percentiles and lists by group: the values of each group in their order, in buckets."""
+"""Percentiles, modes and lists by group: the values of each group in their order, in buckets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -11,35 +10,101 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.rows.exact_integers import LOWEST, Int64s, Mask
-from ..aggregates.parts import sort_keys
+from ..aggregates.parts import ranks as ranks_of
+from ..aggregates.parts import sort_keys, taken
 from ..state import key_runs
 from ..state.key_runs import BITS, INNER_BITS, PlaceRanges, UInt64s, buckets_at, key_places, pairs
 from .arrangement import OperatorState
 from .group_sums import Points
-from .zsets import OLD, TIME, WEIGHT, Steps, cumulated, differences, expanded, int64s, key_numbers, live, places_among
+from .zsets import (
+    OLD,
+    TIME,
+    WEIGHT,
+    Steps,
+    check_copies,
+    cumulated,
+    differences,
+    expanded,
+    int64s,
+    key_numbers,
+    live,
+    places_among,
+)
 
 _BUCKET, _SIZE = "__bucket", "__size"
 _BITS = np.array([BITS])
 
 
+class Percentile(NamedTuple):
+    """A percentile of a column's values."""
+
+    name: str
+    share: float
+    continuous: bool  # A rank between two values is interpolated.
+    descending: bool
+
+    def ranks(self, counts: Int64s) -> npt.NDArray[np.float64]:
+        """Return the rank, from 0 on, among so many values in the percentile's order."""
+        ranks = (counts - 1) * self.share if self.continuous else np.maximum(np.ceil(counts * self.share) - 1, 0)
+        return ranks.astype(np.float64)
+
+    def places(self, counts: Int64s, ranks: npt.NDArray[np.float64]) -> list[Int64s]:
+        """Return the positions, in ascending order, of the values below and above each rank."""
+        both = [each.astype(np.int64) for each in (np.floor(ranks), np.ceil(ranks))]
+        return [counts - 1 - each for each in both] if self.descending else both
+
+    def between(self, rank: npt.NDArray[np.float64], low: pl.Series, high: pl.Series) -> pl.Series:
+        if not self.continuous:
+            return low
+        one, two = (each.cast(pl.Float64).to_numpy() for each in (low, high))
+        # Spark's formula, so results are equal to the last bit.
+        with np.errstate(invalid="ignore"):
+            between = (np.ceil(rank) - rank) * one + (rank - np.floor(rank)) * two
+        return pl.Series(np.where(one == two, one, between))
+
+
+class List(NamedTuple):
+    """The values in their order."""
+
+    name: str
+    distinct: bool
+
+
+class Mode(NamedTuple):
+    """The most frequent value; of several, the least one, or the greatest one."""
+
+    name: str
+    greatest: bool
+
+
+Result = Percentile | List | Mode
+
+
+class ValueOrder(NamedTuple):
+    """The columns that order values; the last one is the values themselves."""
+
+    names: tuple[str, ...]
+    directions: tuple[tuple[bool, bool], ...]  # Descending, and nulls first.
+    results: list[Result]
+
+
 class OrderedValues:
-    """Percentiles and lists of the values of each group.
+    """Percentiles, modes and lists of the values of each group.
 
     The distinct values of a large group are divided, in their order, into about as many buckets as a bucket has values.
-    A step reads the buckets in which a value changes or a percentile is, and the sizes of the others; for lists, it
-    reads all buckets.
-    ``results`` are the shares of the percentiles by name, and None for a list.
+    A step reads the buckets in which a value changes or a percentile is, and the sizes of the others; for lists and
+    modes, it reads all buckets.
     State: the distinct values of each group, and the buckets of large groups.
     """
 
-    def __init__(
-        self, by: pa.Schema, column: pa.Field, results: Mapping[str, float | None], state: OperatorState
-    ) -> None:
-        self._name = name = column.name
-        self._shares = {each: share for each, share in results.items() if share is not None}
-        self._lists = [each for each, share in results.items() if share is None]
-        fields = [*by, column, pa.field(WEIGHT, pa.int64())]
-        self._values = state.arrangement(f"{name} in order", pa.schema(fields), [name])
+    def __init__(self, by: pa.Schema, order: ValueOrder, schema: pa.Schema, state: OperatorState) -> None:
+        self._names, self._directions = list(order.names), order.directions
+        self._name = name = self._names[-1]
+        self._percentiles = [each for each in order.results if isinstance(each, Percentile)]
+        self._lists = [each for each in order.results if isinstance(each, List)]
+        self._modes = [each for each in order.results if isinstance(each, Mode)]
+        fields = [*by, *(schema.field(each) for each in self._names), pa.field(WEIGHT, pa.int64())]
+        self._values = state.arrangement(f"{name} in order", pa.schema(fields), self._names)
         fields += [pa.field(each, pa.int64()) for each in (_BUCKET, _SIZE)]
         self._buckets = state.arrangement(f"buckets of {name}", pa.schema(fields), [_BUCKET])
 
@@ -50,8 +115,8 @@ class OrderedValues:
         if points.net:
             rows = rows.with_columns(pl.Series(TIME, points.steps.times[points.ends[group]]))
         stored = self._buckets.read(points.numbers if self._buckets.rows else points.numbers[:0])
-        old, row, bucket = self._old_buckets(points, stored, rows.get_column(self._name), group, before)
-        old, into = _joined(old, bucket, points.groups, all_=bool(self._lists))
+        old, row, bucket = self._old_buckets(points, stored, rows, group, before)
+        old, into = _joined(old, bucket, points.groups, all_=bool(self._lists or self._modes))
         heads = old.at(np.diff(into, prepend=-1) != 0)
         # All rows at places that change are read first, so new buckets get their numbers before the values are known.
         most = _sums(into, old.size, len(heads.group)) + np.bincount(into[bucket], minlength=len(heads.group))
@@ -61,17 +126,32 @@ class OrderedValues:
         replaced = np.isin(np.arange(stored.height), row[old.read])
         self._write(points, buckets, values, kept, replaced)
         results = [self._list(each, points, buckets, values) for each in self._lists]
-        return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._shares else []))
+        results += [self._mode(each, points, buckets, values) for each in self._modes]
+        return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._percentiles else []))
+
+    def _codes(self, rows: pl.DataFrame) -> Int64s:
+        """Return numbers in the order of the values."""
+        columns = [rows.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest()) for name in self._names]
+        if len(columns) == 1:
+            codes = sort_keys(columns[0])
+            return ~codes if self._directions[0][0] else codes
+        pairs = zip(columns, self._directions, strict=True)
+        each_one = [ranks_of(each, descending=down, nulls_first=first) for each, (down, first) in pairs]
+        order = np.lexsort(each_one[::-1])
+        starts = np.any([np.diff(each[order], prepend=-1) != 0 for each in each_one], axis=0)
+        codes = np.empty(len(order), dtype=np.int64)
+        codes[order] = np.cumsum(starts)
+        return codes
 
     def _old_buckets(
-        self, points: Points, stored: pl.DataFrame, values: pl.Series, group: Int64s, before: Int64s
+        self, points: Points, stored: pl.DataFrame, rows: pl.DataFrame, group: Int64s, before: Int64s
     ) -> tuple[_Buckets, Int64s, Int64s]:
         """Return the buckets before the step, their positions in the state or -1, and the bucket of each value."""
         of = points.find(stored)
         at = np.flatnonzero(of < points.groups)
         # A group that has no stored buckets has one, of at most its rows.
         one = np.setdiff1d(np.arange(points.groups), of[at])
-        codes = _codes(pl.concat([stored.get_column(self._name)[at], values]))
+        codes = self._codes(pl.concat([stored[self._names][at], rows[self._names]]))
         groups = np.append(of[at], one)
         bounds = np.append(codes[: len(at)], np.full(len(one), LOWEST))
         zeros = np.zeros(len(one), dtype=np.int64)
@@ -97,8 +177,8 @@ class OrderedValues:
         of = old.find(points.find(kept), places)
         mine = (of >= 0) & old.read[of]
         was = kept.filter(pl.Series(mine))
-        series = pl.concat([was.get_column(self._name), rows.get_column(self._name)])
-        codes = _codes(series)
+        together = pl.concat([was[self._names], rows[self._names]])
+        codes = self._codes(together)
         of = into[np.append(of[mine], bucket)]
         order = np.lexsort((codes, of))
         starts = (np.diff(of[order], prepend=-1) != 0) | (np.diff(codes[order], prepend=0) != 0)
@@ -107,7 +187,7 @@ class OrderedValues:
         first = order[starts]
         times = np.append(np.full(was.height, OLD), int64s(rows, TIME))
         steps = cumulated(ids, times, np.append(int64s(was, WEIGHT), int64s(rows, WEIGHT)))
-        return _Values(series[first], of[first], steps), _Kept(mine, ids[: was.height], places[mine])
+        return _Values(together[first], of[first], steps), _Kept(mine, ids[: was.height], places[mine])
 
     def _write(
         self, points: Points, buckets: _Buckets, values: _Values, kept: _Kept, replaced: npt.NDArray[np.bool_]
@@ -115,8 +195,7 @@ class OrderedValues:
         """Write the values and buckets that change; ``replaced`` are the stored buckets that were read."""
         weights = values.steps.values[0][values.steps.lasts]
         group = buckets.group[values.bucket]
-        series = values.values
-        inner = key_places(key_numbers(series.to_frame(), [self._name])) >> np.uint64(INNER_BITS + BITS)
+        inner = key_places(key_numbers(values.values, self._names)) >> np.uint64(INNER_BITS + BITS)
         places = _ranges(points, buckets.at(values.bucket)).first | inner
         before = np.where(values.steps.times == OLD, values.steps.values[0], 0)[values.steps.firsts]
         changed = weights != before
@@ -124,28 +203,43 @@ class OrderedValues:
         over = kept.mine.copy()
         over[over] = changed[kept.ids]
         new = np.flatnonzero((weights != 0) & changed)
-        columns = [series[new], pl.Series(WEIGHT, weights[new])]
+        columns = [*values.values[new], pl.Series(WEIGHT, weights[new])]
         self._values.write_at(points.with_keys(group[new], columns), places[new], over)
         several = np.bincount(buckets.group[buckets.size > 0], minlength=points.groups) > 1
         some = np.flatnonzero(buckets.read & (buckets.size > 0) & (several[buckets.group] | (buckets.number != 0)))
         group = buckets.group[some]
         columns = [
-            series[np.searchsorted(values.bucket, some)],
+            *values.values[np.searchsorted(values.bucket, some)],
             pl.Series(WEIGHT, buckets.copies[some]),
             pl.Series(_BUCKET, buckets.number[some]),
             pl.Series(_SIZE, buckets.size[some]),
         ]
         self._buckets.write(points.with_keys(group, columns), points.numbers[group], replaced)
 
-    def _list(self, name: str, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
+    def _list(self, result: List, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
         """Return the values at each change point."""
         found: list[pl.Series] = []
         for part in live(values.steps, buckets.group[values.bucket], points.steps):
             by = np.argsort(part.positions, kind="stable")
-            ends = np.cumsum(np.bincount(part.positions - part.begin, minlength=part.end - part.begin))
-            items = values.values[part.ids[by]].to_arrow(compat_level=pl.CompatLevel.oldest())
-            found.append(pl.Series(name, pa.LargeListArray.from_arrays(np.append(0, ends), items)))
+            copies = np.ones(len(by), dtype=np.int64) if result.distinct else part.weights[by]
+            check_copies(copies)
+            ends = np.cumsum(_sums(part.positions[by] - part.begin, copies, part.end - part.begin))
+            items = values.values.get_column(self._name)[np.repeat(part.ids[by], copies)]
+            array = items.to_arrow(compat_level=pl.CompatLevel.oldest())
+            found.append(pl.Series(result.name, pa.LargeListArray.from_arrays(np.append(0, ends), array)))
         return pl.concat(found)
+
+    def _mode(self, result: Mode, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
+        """Return the most frequent value at each change point."""
+        found = np.full(points.size, -1)
+        for part in live(values.steps, buckets.group[values.bucket], points.steps):
+            order = np.lexsort((part.ids if result.greatest else -part.ids, part.weights, part.positions))
+            found[part.positions[order]] = part.ids[order]  # The last one stays.
+        return self._at(result.name, values.values, found)
+
+    def _at(self, name: str, values: pl.DataFrame, at: Int64s) -> pl.Series:
+        """Return the values at some positions; null at -1."""
+        return pl.Series(name, taken(values.get_column(self._name).to_arrow(compat_level=pl.CompatLevel.oldest()), at))
 
     def _ranked(self, points: Points, buckets: _Buckets, values: _Values) -> list[pl.Series]:
         """Return the percentiles at each change point."""
@@ -157,8 +251,9 @@ class OrderedValues:
         groups, moments = np.append(buckets.group[of], points.steps.ids), np.append(times, points.steps.times)
         counts = cumulated(groups, moments, np.append(moves, np.zeros_like(points.steps.ids))).values[0]
         at = np.flatnonzero(counts > 0)
-        ranks = [(counts[at] - 1) * share for share in self._shares.values()]
-        every = np.concatenate([part for each in ranks for part in (np.floor(each), np.ceil(each))]).astype(np.int64)
+        ranks = [each.ranks(counts[at]) for each in self._percentiles]
+        places = zip(self._percentiles, ranks, strict=True)
+        every = np.concatenate([place for each, some in places for place in each.places(counts[at], some)])
         asked = np.tile(at, 2 * len(ranks))
         group = points.steps.ids[asked]
         bucket, rest = np.searchsorted(buckets.group, group), every
@@ -175,15 +270,13 @@ class OrderedValues:
         mine = needed[values.bucket[values.steps.ids]]
         rows = Steps(values.steps.ids[mine], values.steps.times[mine], [values.steps.values[0][mine]])
         ids, _ = _at_ranks(rows, values.bucket, inner, position, rest)
+        position = np.full(points.size, -1)
+        position[at] = np.arange(len(at))
         found: list[pl.Series] = []
-        for name, rank, mine in zip(self._shares, ranks, np.split(ids, len(ranks)), strict=True):
-            low, high = np.split(values.values[mine].cast(pl.Float64).to_numpy(), 2)
-            result = np.zeros(points.size)
-            # Spark's formula, so results are equal to the last bit.
-            with np.errstate(invalid="ignore"):
-                between = (np.ceil(rank) - rank) * low + (rank - np.floor(rank)) * high
-            result[at] = np.where(low == high, low, between)
-            found.append(pl.Series(name, result).set(pl.Series(counts == 0), None))
+        column = values.values.get_column(self._name)
+        for each, rank, mine in zip(self._percentiles, ranks, np.split(ids, len(ranks)), strict=True):
+            one = each.between(rank, *(column[some] for some in np.split(mine, 2)))
+            found.append(self._at(each.name, one.alias(self._name).to_frame(), position))
         return found
 
     def _with_unread(self, points: Points, buckets: _Buckets, values: _Values, some: Int64s) -> _Values:
@@ -193,15 +286,14 @@ class OrderedValues:
         rows = self._values.read_between(_ranges(points, buckets.at(some)))
         of = buckets.find(points.find(rows), self._values.places)
         mine = np.flatnonzero(np.isin(of, some))
-        order = mine[np.lexsort((_codes(rows.get_column(self._name)[mine]), of[mine]))]
+        order = mine[np.lexsort((self._codes(rows[self._names][mine]), of[mine]))]
         size = len(values.bucket)
         steps = Steps(
             np.append(values.steps.ids, np.arange(size, size + len(order))),
             np.append(values.steps.times, np.full(len(order), OLD)),
             [np.append(values.steps.values[0], int64s(rows, WEIGHT)[order])],
         )
-        series = pl.concat([values.values, rows.get_column(self._name)[order]])
-        return _Values(series, np.append(values.bucket, of[order]), steps)
+        return _Values(pl.concat([values.values, rows[self._names][order]]), np.append(values.bucket, of[order]), steps)
 
 
 class _Buckets(NamedTuple):
@@ -228,7 +320,7 @@ class _Buckets(NamedTuple):
 class _Values(NamedTuple):
     """Distinct values, in the order of their buckets and their own."""
 
-    values: pl.Series
+    values: pl.DataFrame
     bucket: Int64s  # By value: the position of its bucket.
     steps: Steps  # By value: its count.
 
@@ -239,11 +331,6 @@ class _Kept(NamedTuple):
     mine: Mask  # Of all rows, those of the values.
     ids: Int64s  # Of these: the value's position.
     places: UInt64s
-
-
-def _codes(values: pl.Series) -> Int64s:
-    """Return numbers in the order of the values."""
-    return sort_keys(values.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
 
 def _sums(of: Int64s, values: Int64s, size: int) -> Int64s:

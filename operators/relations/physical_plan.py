@@ -172,6 +172,7 @@ def _call(each: Aggregation, compile_: Compile, schema: pa.Schema, *, stays: boo
         error_of(each) if stays and each.function == DISTINCT_COUNT else None,
         stays,
         share_of(each),
+        each.order,
     )
 
 

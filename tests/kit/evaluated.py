@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -106,6 +106,8 @@ def changes_of_frames(
 
 def plain(value: Any) -> Any:
     """Return a value as it compares with that of another engine."""
+    if isinstance(value, list):
+        return tuple(plain(each) for each in cast("list[Any]", value))
     return round(value, 7) if isinstance(value, float) else value
 
 

@@ -41,6 +41,12 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT a.sym, n, b.bid FROM {T} AS a ASOF JOIN {QS} AS b ON a.sym = b.sym AND a.t >= b.t": ("", ""),
     f"SELECT a.sym, n, b.bid FROM {T} AS a ASOF JOIN {QS} AS b MATCH_CONDITION (b.t > a.t) ON b.sym = a.sym": (r"ASOF JOIN(.*) MATCH_CONDITION \((.*)\) ON", r"ASOF LEFT JOIN\1 ON \2 AND"),  # noqa: E501
     f"SELECT sym, n, t, bid FROM {T} AS a ASOF LEFT JOIN {QS} AS b USING (sym, t)": ("", ""),
+    f"SELECT sym, ARRAY_AGG(px ORDER BY n DESC, px) AS v FROM {T} GROUP BY sym": (r"(ARRAY_AGG.*) AS", r"COALESCE(\1 FILTER (px IS NOT NULL), []) AS"),  # noqa: E501
+    f"SELECT n, LISTAGG(sym, ', ') WITHIN GROUP (ORDER BY px NULLS LAST, sym) AS v FROM {T} GROUP BY n": (r"\) WITHIN GROUP \((.*)\) AS", r" \1) AS"),  # noqa: E501
+    f"SELECT sym, STRING_AGG(DISTINCT n, ';' ORDER BY n DESC) AS v FROM {T} GROUP BY sym": (r"STRING_AGG.* AS", "ARRAY_TO_STRING(LIST_REVERSE_SORT(LIST(DISTINCT n)), ';') AS"),  # noqa: E501
+    f"SELECT sym, PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY px DESC) AS p, PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY n) FILTER (WHERE px > 0) AS d FROM {T} GROUP BY sym": ("", ""),  # noqa: E501
+    f"SELECT MAX(l) AS x, MIN(l) AS y FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym)": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
+    f"SELECT sym, l FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym) ORDER BY l DESC, sym NULLS FIRST LIMIT 2": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
 }  # fmt: skip
 

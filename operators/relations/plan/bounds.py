@@ -172,7 +172,12 @@ def _difference(function: str, one: Expression, other: Expression) -> Iterable[t
         yield second[0], first[0], first[1] - second[1] + more
 
 
-_PER_VALUE = {"median", "percentile", "collect_set", "bit_and", "bit_or", "bit_xor", "min_by", "max_by"}
+_PER_VALUE = frozenset(
+    [
+        *("median", "percentile", "percentile_disc", "approx_percentile", "mode", "collect_list", "collect_set"),
+        *("bit_and", "bit_or", "bit_xor", "min_by", "max_by"),
+    ]
+)
 
 
 class UnboundedError(Exception):
@@ -354,6 +359,13 @@ def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -
         if each.function == "approx_count_distinct" and _only_grows(inner):
             keeps.append(_sketch(each, node, inner))
             continue
+        if each.function == "collect_list" and inner.grows:
+            raise UnboundedError(
+                "a list of rows that stay for ever grows for ever",
+                "give the stream a window, s [RANGE 10 MINUTES], or list each value once: COLLECT_SET(x)",
+                node,
+                inner.source,
+            )
         per_value = each.function in _PER_VALUE or each.distinct
         # Rows that leave a window take a minimum with them: then all values are kept, with their counts.
         per_value = per_value or (each.function in {"min", "max", "approx_count_distinct"} and not _only_grows(inner))

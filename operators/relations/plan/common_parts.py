@@ -77,9 +77,12 @@ def in_words(text: str, plan: Node) -> str:
 
 def aggregate_text(each: Aggregation) -> str:
     """Return an aggregate in readable form."""
-    arguments = ", ".join(map(str, each.arguments)) or "*"
+    arguments = ", ".join(map(str, each.arguments[: 1 if len(each.order) > 1 else None])) or "*"
     where = f" where {each.where}" if each.where is not None else ""
-    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}){where}"
+    keys = (*each.arguments[1:], *each.arguments[:1])[-len(each.order) :] if each.order else ()
+    order = ", ".join(f"{key}{' desc' if down else ''}" for key, (down, _) in zip(keys, each.order, strict=True))
+    order = f" order by {order}" if order else ""
+    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}{order}){where}"
 
 
 def _named(plan: Relation) -> Relation:

@@ -236,6 +236,8 @@ class Aggregation:
     type: pa.DataType
     distinct: bool = False
     where: Expression | None = None
+    # ORDER BY: descending, and nulls first, for each argument after the first, then for the first one.
+    order: tuple[tuple[bool, bool], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.aggregates.parts import RangeExtremes
+from upstream.operators.aggregates.parts import RangeExtremes, ranks, sort_keys
 
 KINDS = {
     pa.int64(): [-(2**63), 2**63 - 1, 0, 1],
@@ -53,3 +53,37 @@ def test_what_would_take_too_much_memory_does_not_fit(monkeypatch):
     found = RangeExtremes(pa.array(range(10)), True)
     assert [longest for longest in range(11) if found.fits(longest)] == list(range(8))
     assert not RangeExtremes(pa.array(range(31)), True).fits(0)
+
+
+_STRUCT = pa.struct([("a", pa.float64()), ("b", pa.list_(pa.string()))])
+_STRUCTS = st.none() | st.fixed_dictionaries(
+    {
+        "a": st.sampled_from([None, -0.0, 0.0, 1.5, math.inf, math.nan]),
+        "b": st.none() | st.lists(st.sampled_from([None, "", "a", "ab"]), max_size=3),
+    }
+)
+
+
+def _in_sparks_order(value):
+    """Null is less than any value, NaN is the greatest number, and a prefix is less than the whole."""
+    if isinstance(value, dict):
+        return (1, _in_sparks_order(value["a"]), _in_sparks_order(value["b"]))
+    if isinstance(value, list):
+        return (1, tuple(map(_in_sparks_order, value)))
+    return (0,) if value is None else (1, value != value, 0 if value != value else value)
+
+
+@given(st.lists(st.lists(_STRUCTS, max_size=3), max_size=12), st.integers(0, 3))
+def test_arrays_and_structs_compare_by_their_first_difference(values, start):
+    keys = sort_keys(pa.array(values, pa.list_(_STRUCT))[start:]).tolist()
+    expected = [_in_sparks_order(value) for value in values[start:]]
+    for key, one in zip(keys, expected, strict=True):
+        assert [key < other for other in keys] == [one < other for other in expected]
+
+
+@given(st.lists(st.none() | st.integers(0, 4), max_size=9), st.booleans(), st.booleans())
+def test_ranks_place_null_before_or_after_all_values(values, descending, nulls_first):
+    found = ranks(pa.array(values, pa.int64()), descending=descending, nulls_first=nulls_first).tolist()
+    by = [((value is None) != nulls_first, 0 if value is None else -value if descending else value) for value in values]
+    for rank, one in zip(found, by, strict=True):
+        assert [rank < other for other in found] == [one < other for other in by]

@@ -1,4 +1,4 @@
-"""Percentiles and lists of groups whose rows come and leave."""
+"""Percentiles, modes and lists of groups whose rows come and leave."""
 
 import json
 import math
@@ -21,7 +21,8 @@ from upstream.operators.state import key_runs
 from upstream.operators.state.store import DictStore
 
 DOUBLE, PAIR = pa.float64(), pa.struct([("a", pa.int64())])
-SHARES = {"median": 0.5, "percentile": 0.9, "collect_set": None}
+SHARES = {"median": 0.5, "percentile": 0.9, "percentile_disc": 0.9}
+LISTS = {"collect_set": (), "collect_list": ((True, True), (True, True)), "mode": ()}
 
 
 class ReadCounts(DictStore):
@@ -41,12 +42,15 @@ class Percentiles:
     def __init__(self, kind=DOUBLE, by=pa.int64(), store=None, lists=True):  # noqa: B008
         self.store, self.saved, self.by = store or DictStore(), {}, by
         self.schema = pa.schema([("g", by), ("v", kind)])
-        types = [DOUBLE, DOUBLE, pa.list_(kind)]
         v = Evaluable(lambda frame: frame.get_column("v"), frozenset("v"), kind)
-        self.calls = [
-            AggregateCall(name, name, (v,), result, share=share)
-            for (name, share), result in zip(SHARES.items(), types, strict=True)
-            if lists or share is not None
+        size = Evaluable(lambda frame: frame.get_column("v").cast(pl.Float64).abs(), frozenset("v"), DOUBLE)
+        self.calls = [AggregateCall(name, name, (v,), DOUBLE, share=share) for name, share in SHARES.items()]
+        # Every percentile of values in descending order is one in ascending order, of the other share.
+        self.calls.append(AggregateCall("down", "percentile_disc", (v,), kind, share=0.25, order=((True, True),)))
+        types = [pa.list_(kind), pa.list_(kind), kind]
+        self.calls += [
+            AggregateCall(name, name, (v, size)[: len(order) or 1], result, order=order)
+            for (name, order), result in zip(LISTS.items(), types if lists else (), strict=lists)
         ]
         self.results = pa.schema([("g", by), *((each.name, each.type) for each in self.calls)])
         self.found, self.time = Counter(), 0
@@ -75,13 +79,18 @@ def expected(values):
     """The aggregates by Spark's definitions."""
     values = sorted((value for value in values if value is not None), key=lambda each: (each != each, each))
     if not values:
-        return [None, None, []]
+        return [None, None, None, None, [], [], None]
     found = []
     for share in (0.5, 0.9):
         at = (len(values) - 1) * share
         low, high = float(values[math.floor(at)]), float(values[math.ceil(at)])
         found.append(low if low == high else (math.ceil(at) - at) * low + (at - math.floor(at)) * high)
-    return [*found, list(dict.fromkeys(values))]
+    found.append(float(values[math.ceil(len(values) * 0.9) - 1]))
+    found.append(values[::-1][math.ceil(len(values) * 0.25) - 1])
+    counts = Counter(map(repr, values))
+    mode = next(value for value in values if counts[repr(value)] == max(counts.values()))
+    by_size = sorted(values, key=lambda each: (each != each, abs(each), (each != each, each)), reverse=True)
+    return [*found, list(dict.fromkeys(values)), by_size, mode]
 
 
 VALUES = {

@@ -4,9 +4,10 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import SchemaError
+from upstream.expressions.coercion import cast
 from upstream.expressions.nodes import Call, Constant, Field
 from upstream.operators.relations.plan.aggregates import AGGREGATES, aggregation, is_aggregate
-from upstream.operators.relations.plan.nodes import Aggregation
+from upstream.operators.relations.plan.nodes import Aggregation, Order
 
 
 def column(kind):
@@ -58,13 +59,16 @@ def test_what_is_short_for_something_else():
         ("sum", [column(pa.string())], "a number"),
         ("sum", [], "got 0 arguments"),
         ("max_by", [column(pa.int64())], "got 1 argument"),
-        ("min", [column(pa.list_(pa.int64()))], "have an order"),
+        ("min", [column(pa.map_(pa.string(), pa.int64()))], "have an order"),
         ("max", [column(pa.month_day_nano_interval())], "MAX of INTERVAL is not possible"),
         ("sum", [column(pa.time64("ns"))], "SUM of TIME is not possible"),
         ("max_by", [column(pa.int64()), column(pa.list_(pa.int64()))], "have an order"),
         ("count_if", [column(pa.int64())], "a boolean"),
         ("first", [column(pa.int64())], "MIN_BY"),
-        ("collect_list", [column(pa.int64())], "COLLECT_SET"),
+        ("median", [column(pa.string())], "a number"),
+        ("percentile_cont", [Constant(0.5, pa.float64())], r"WITHIN GROUP \(ORDER BY x\)"),
+        ("approx_percentile", [column(pa.int64()), *[Constant(0, pa.int64())] * 2], "accuracy of 0"),
+        ("mode", [column(pa.int64()), Constant(1, pa.int64())], "TRUE or FALSE"),
         ("percentile", [column(pa.int64()), column(pa.float64())], "literal"),
         ("percentile", [column(pa.int64()), Constant(Decimal("1.5"), pa.decimal128(2, 1))], "between 0 and 1"),
     ],
@@ -72,6 +76,30 @@ def test_what_is_short_for_something_else():
 def test_arguments_that_do_not_fit(function, arguments, part):
     with pytest.raises(SchemaError, match=part):
         aggregation("r", function, arguments)
+
+
+X, Y = column(pa.int64()), Field("y", pa.string())
+DOWN = Order(X, descending=True, nulls_first=False)
+
+
+def test_an_order_ends_at_the_values_and_needs_no_constants():
+    by_both = aggregation("r", "array_agg", [X], order=[Order(Constant(1, pa.int64())), Order(Y), DOWN, Order(Y)])
+    assert (by_both.arguments, by_both.order) == ((X, Y), ((False, True), (True, True)))
+    assert aggregation("r", "collect_list", [X], order=[Order(X), Order(Y)]) == aggregation("r", "collect_list", [X])
+    share = Constant(0.9, pa.float64())
+    turned = aggregation("r", "percentile_cont", [share], order=[DOWN])
+    assert (turned.function, turned.arguments, turned.order) == ("percentile", (X, share), ((True, True),))
+    for function, order in (("sum", [DOWN]), ("percentile", [DOWN]), ("mode", [DOWN, Order(Y)])):
+        with pytest.raises(SchemaError, match="ORDER BY"):
+            aggregation("r", function, [], order=order)
+
+
+def test_a_list_of_distinct_values_is_in_their_order():
+    assert aggregation("r", "array_agg", [X], distinct=True) == aggregation("r", "collect_set", [X])
+    text = cast(X, pa.string())
+    assert aggregation("r", "collect_list", [text], distinct=True, order=[DOWN]).arguments == (text, X)
+    with pytest.raises(SchemaError, match="of the value itself"):
+        aggregation("r", "collect_list", [X], distinct=True, order=[Order(Y)])
 
 
 def test_count_of_distinct_rows_needs_columns():
