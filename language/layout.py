@@ -22,7 +22,7 @@ _WIDTH = 100
 _STEP = "  "
 _LITERALS = frozenset([T.STRING, T.RAW_STRING, T.HEX_STRING, T.NUMBER, T.IDENTIFIER])
 _WINDOWS = ("PARTITION BY", "RANGE", "ROWS", "NOW")
-_JOINS = frozenset(["INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN"])
+_JOINS = frozenset(["ASOF", "INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "JOIN"])
 _SETS = frozenset(["UNION", "EXCEPT", "MINUS", "INTERSECT"])
 _CLAUSES = _SETS | frozenset(["SELECT", "FROM", "WHERE", "HAVING", "QUALIFY", "LIMIT", "EMIT", "GROUP BY", "ORDER BY"])
 _OF_OVER = frozenset(["PARTITION BY", "ORDER BY", "RANGE", "ROWS"])
@@ -31,6 +31,7 @@ _BEFORE_BRACKETS = (NOT_NAMES - {"LEFT", "RIGHT"}) | frozenset(
     [
         "OVER",
         "FILTER",
+        "MATCH_CONDITION",
         "SAMPLE",
         "TABLESAMPLE",
         "REPEATABLE",
@@ -234,7 +235,7 @@ def _glued(before: _Word | None, unary: bool, text: str, touching: bool, followi
         return before.text.upper() not in _BEFORE_BRACKETS and (before.keyword or before.text[:1].isidentifier())
     if text == "[":
         return following not in _WINDOWS
-    signs = _is_sign(before) and not text[:1].isalnum() and text[:1] not in "'\"`_("
+    signs = _is_sign(before, ")", "]") and not text[:1].isalnum() and text[:1] not in "'\"`_("
     return touching and (signs or (before.literal and text[:1] in "'\""))
 
 

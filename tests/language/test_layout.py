@@ -31,7 +31,7 @@ CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS -- why
    where a in (select b from quote [now])) q on q.a = m.route_id and q.b between 3 and 4
   -- the moving ones
   where speed > 10 and (route_id = 'a' or route_id = 'b' and not exists (select 1 from t [now])) and m.`long name` = 1
-  group by route_id having count(*) > 3 emit periodic interval '5' seconds
+  group by route_id having count(*)>3 emit periodic interval '5' seconds
   -- last
   ;
 alter materialized view q set (weight = 3);
@@ -111,7 +111,8 @@ def meaning(statement: Statement) -> object:
     if text is not None:
         return type(statement), getattr(statement, "name", ""), bind(text, CATALOG).plan
     if isinstance(statement, CreateFunction):
-        return statement.name, statement.place, "".join((statement.parameters + statement.returns).split())
+        signature = COMMENT.sub(" ", f"{statement.parameters}) {statement.returns}")
+        return statement.name, statement.place, "".join(signature.split())
     return type(statement) if isinstance(statement, Explain) else statement
 
 
