@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from upstream.language import Catalog
 from upstream.operators.relations.plan.nodes import Stream
@@ -59,6 +60,9 @@ STREAMS = (BID, AUCTION, PERSON)
 CATALOG = Catalog()
 for _each in (*STREAMS, SIDE_INPUT):
     CATALOG = CATALOG.with_stream(_each)
+CATALOG = CATALOG.with_function(
+    "count_char", "CREATE FUNCTION count_char(text STRING, sign STRING) RETURNS BIGINT AS 'kit.nexmark:count_char'"
+)
 
 BEGIN_US = int(datetime(2024, 1, 1, 23, 59, 30, tzinfo=timezone.utc).timestamp()) * 1_000_000
 EVENT_US = 50_000
@@ -68,6 +72,11 @@ _IN_FLIGHT = 100
 _CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend", "Redmond", "Seattle", "Kent")
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
+
+
+def count_char(text: pa.Array, sign: pa.Array) -> pa.Array:
+    """Return how often a sign, the same for all rows, is in a text."""
+    return pc.count_substring(text, pattern=sign[0].as_py() if len(sign) else "")
 
 
 def events(count: int, seed: int = 0) -> dict[str, pl.DataFrame]:

@@ -2,49 +2,16 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from kit.continuous import BUSES, EPOCH, QUOTE, TRADE
 from kit.hosting import frame, scanned
 
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.operators.relations.plan.nodes import Stream
 
+from .hosted_rows import STREAMS, Row, Taken, at, cells_of
 from .machine import MACHINE
-
-STREAMS: Mapping[str, Stream] = {each.name: each for each in (TRADE, QUOTE, BUSES)}
-UNIT_US = 30_000_000
-_BEGIN_US = int(EPOCH.timestamp()) * 1_000_000
-_KEYS = ("a", "b", "7", None)
-_NUMBERS = (1, 2, 0, 5, None, 3)
-
-
-def at(unit: int) -> int:
-    return _BEGIN_US + unit * UNIT_US
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row as the source has it: its times in µs, its number over all streams, and the batch that takes it."""
-
-    stream: str
-    feed: str
-    cells: tuple[Any, ...]
-    time: int
-    arrival: int
-    seq: int
-    deleted: bool
-    batch: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Taken:
-    """What one batch takes."""
-
-    rows: list[Row]
-    bounds: dict[str, dict[str, int]]
 
 
 class HostedInputs:
@@ -69,7 +36,7 @@ class HostedInputs:
             if stream == "buses" and bound is not None and time < bound and time <= self._last_deletion:
                 continue  # it might bring back what was deleted: whether it counts depends on what is forgotten
             self._count += 1
-            cells = _cells(stream, key, value, time)
+            cells = cells_of(stream, key, value, time)
             self._waiting.append(Row(stream, feed, cells, time, MACHINE.now_us, self._count, gone, -1))
             if gone:
                 self._last_deletion = max(self._last_deletion, time)
@@ -100,16 +67,6 @@ class HostedInputs:
 
     def rows(self) -> list[Row]:
         return [row for each in self.taken for row in each.rows]
-
-
-def _cells(stream: str, key: int, value: int, time: int) -> tuple[Any, ...]:
-    moment = EPOCH + timedelta(microseconds=time - _BEGIN_US)
-    number = _NUMBERS[value]
-    if stream == "trade":
-        return _KEYS[key], None if number is None else number / 2, number, moment
-    if stream == "quote":
-        return _KEYS[key if value else (2 if key == 1 else key)], None if number is None else float(number), moment
-    return _KEYS[key % 3], f"r{value % 2}" if value < 5 else None, None if number is None else float(number), moment
 
 
 def tasks_of(taken: Taken, shuffled: Any) -> dict[str, list[pa.Table]]:

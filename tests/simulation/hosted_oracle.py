@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from .hosted_inputs import STREAMS, Row, Taken
+from .hosted_rows import STREAMS, Row, Taken
 
 Contents = Counter[tuple[Any, ...]]
 _MINUTE = 60_000_000
@@ -25,7 +25,7 @@ BEFORE = -(1 << 61)
 def _database() -> duckdb.DuckDBPyConnection:
     """A process that forks others must not have it: its threads would not be there."""
     made = duckdb.connect()
-    made.execute("SET threads = 1; SET TimeZone = 'UTC'")
+    made.execute("SET threads = 1; SET TimeZone = 'UTC'; SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
     return made
 
 
@@ -131,10 +131,11 @@ def _rows(found: re.Match[str], tau: int, since: int, arrival: bool) -> str:
     rows = f"FROM r_{stream} WHERE __batch >= {since}" + ("" if arrival else f" AND __time <= {tau}")
     window = found["window"] or ""
     length, slide = _lengths(found)
-    if found["updates"]:
-        key = STREAMS[stream].key[0]
+    key = next(iter(STREAMS[stream].key), "")
+    if found["updates"] or window == f"PARTITION BY {key} ROWS 1":
         newest = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY __time DESC, __seq DESC) AS __rank {rows}"
         return f"(SELECT {columns} FROM ({newest}) WHERE __rank = 1 AND NOT __deleted)"
+    rows += " AND NOT __deleted"
     if window.startswith(("ROWS", "PARTITION")):
         by, count = re.fullmatch(r"(?:PARTITION BY (\w+) )?ROWS (\d+)", window).groups()  # type: ignore[union-attr]
         by = f"PARTITION BY {by} " if by else ""

@@ -36,7 +36,8 @@ from upstream.sink.results import known_table, result_table
 from upstream.sink.results.result_tables import ResultTables
 from upstream.storage.folder import folder_at
 
-from .hosted_inputs import STREAMS, HostedInputs, tasks_of
+from .hosted_inputs import HostedInputs, tasks_of
+from .hosted_rows import STREAMS
 from .machine import MACHINE
 from .stages import MismatchError
 

@@ -1,0 +1,237 @@
+"""Random queries over rows that come, change and go, beside DuckDB, and beside the same query in other words.
+
+``PYTHONPATH=tests python -m tests.simulation.differences --queries 100000 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import duckdb
+import polars as pl
+from kit.continuous import CATALOG
+from kit.evaluated import rows_at
+
+from upstream.conf.errors import UpstreamError
+from upstream.language import bind
+from upstream.operators.relations.evaluation import Evaluation
+from upstream.operators.relations.plan.nodes import Changes, Relation
+from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
+from upstream.operators.relations.zsets import TIME, dtypes_of
+from upstream.operators.state.store import DictStore
+
+from .hosted_oracle import Answers
+from .hosted_rows import STREAMS, Row, at, cells_of
+from .random_queries import Queries
+
+_TOGETHER = 12
+_UNITS = 16
+_END = at(_UNITS * 4)
+Plans = dict[str, Relation | Changes]
+Step = tuple[list[Row], int]
+
+
+def history(rng: random.Random) -> list[Step]:
+    """Return rows in steps in any order of arrival, each step with its low-watermark."""
+    rows: list[Row] = []
+    for number in range(rng.choice((4, 12, 25))):
+        stream, unit = rng.choice(("trade", "quote", "buses", "buses")), rng.randrange(_UNITS)
+        cells = cells_of(stream, rng.randrange(4), rng.randrange(6), at(unit))
+        rows.append(Row(stream, stream, cells, at(unit), 0, number, stream == "buses" and rng.random() < 0.25, 0))
+    return steps_of(rows, rng)
+
+
+def steps_of(rows: Iterable[Row], rng: random.Random) -> list[Step]:
+    waiting, found, bound = list(rows), list[Step](), at(0)
+    rng.shuffle(waiting)
+    while waiting and len(found) < 5:
+        size = rng.randint(1, len(waiting))
+        now, waiting = waiting[:size], waiting[size:]
+        least = min((row.time for row in waiting), default=at(_UNITS))
+        bound = max(bound, at(rng.randint(0, _UNITS))) if least >= at(_UNITS) else max(bound, least)
+        found.append((now, bound))
+    return [*found, (waiting, _END)]
+
+
+def frame(stream: str, rows: Sequence[Row]) -> pl.DataFrame:
+    made = pl.DataFrame([row.cells for row in rows], schema=dtypes_of(STREAMS[stream].schema), orient="row")
+    numbers = pl.Series(SEQUENCE, [row.seq for row in rows], dtype=pl.Int64)
+    return made.with_columns(numbers, pl.Series(TOMBSTONE, [row.deleted for row in rows], dtype=pl.Boolean))
+
+
+def evaluated(plans: Plans, steps: Sequence[Step], *, restarts: bool) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+    """Return the changes of queries that run together, and which failed."""
+    store, failed = DictStore(), dict[str, Any]()
+    found: dict[str, list[pl.DataFrame]] = {name: [] for name in plans}
+    evaluation: Evaluation | None = None
+    for rows, bound in steps:
+        if evaluation is None or restarts:
+            evaluation = Evaluation(store)
+            for name, plan in plans.items():
+                if name not in failed:
+                    evaluation.add(name, plan)
+        given = {name: frame(name, [row for row in rows if row.stream == name]) for name in STREAMS}
+        outcome = evaluation.step(given, bound)
+        assert not any(each.height for each in outcome.late.values())
+        failed |= outcome.failed
+        for name, changes in outcome.changes.items():
+            found[name].append(changes)
+        evaluation.save()
+    return {name: pl.concat(each) for name, each in found.items() if name not in failed}, failed
+
+
+def for_duckdb(sql: str) -> str:
+    return sql.replace("<=>", "IS NOT DISTINCT FROM")
+
+
+def times_of(changes: pl.DataFrame, rng: random.Random) -> list[int]:
+    """Return some times at which to compare: the end, and some of the changes."""
+    times = [each for each in changes[TIME].unique().sort() if at(0) <= each < _END]
+    return [_END - 1, *rng.sample(times, min(3, len(times)))]
+
+
+class Campaign:
+    """Queries, and what became of them."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.outcome = Counter[str]()
+        self.reasons = Counter[str]()
+        self.differences: list[str] = []
+
+    def run(self, count: int) -> None:
+        """Run so many queries, in rounds over the same rows, each from a seed of its own."""
+        for number in range(0, count, _TOGETHER):
+            rng = random.Random(f"{self.seed} {number}")
+            self._beside_duckdb(rng)
+            self._in_other_words(rng)
+
+    def _bound(self, texts: Iterable[str], *, compiles: bool = False) -> Plans:
+        plans: Plans = {}
+        for text in texts:
+            try:
+                plan = bind(f"{text} EMIT CHANGES", CATALOG).plan
+                if compiles:
+                    Evaluation(DictStore()).add("q", plan)
+                plans[text] = plan
+            except UpstreamError as error:
+                self.outcome["refused"] += 1
+                self.reasons[re.sub(r"'[^']*'|\d+", "…", str(error).partition("\n")[0])[:160]] += 1
+        return plans
+
+    def _beside_duckdb(self, rng: random.Random) -> None:
+        steps, queries = history(rng), Queries(rng)
+        plans = self._bound(queries.relation() for _ in range(_TOGETHER))
+        restarts = rng.random() < 0.5
+        found, failed = evaluated(plans, steps, restarts=restarts)
+        rows = [row for each, _ in steps for row in each]
+        for text in plans:
+            self.outcome["compared"] += 1
+            if text in failed:
+                self._differs(text, steps, f"it failed: {failed[text]!r}")
+                continue
+            try:
+                wrong = difference(text, found[text], rows, times_of(found[text], rng))
+            except duckdb.Error as error:
+                self.outcome["not in DuckDB"] += 1
+                self.reasons[f"DuckDB: {str(error)[:120]}"] += 1
+                continue
+            self.outcome["with rows"] += found[text].height > 0
+            if wrong:
+                self._differs(text, steps, wrong)
+
+    def _differs(self, text: str, steps: Sequence[Step], wrong: str) -> None:
+        self.outcome["different"] += 1
+        self._report(f"{wrong}\n{text}\n{smaller(text, steps)}")
+
+    def _report(self, difference: str) -> None:
+        self.differences.append(difference)
+        print(difference, "\n", flush=True)
+
+    def _in_other_words(self, rng: random.Random) -> None:
+        """Compare conditions with functions of Spark's own with themselves: as a condition, and as a value."""
+        condition, steps = Queries(rng).condition(), history(rng)
+        source = rng.choice(("trade [RANGE 5 MINUTES]", "trade [ROWS 3]", "trade [RANGE 4 MINUTES SLIDE 2 MINUTES]"))
+        parts = [
+            f"SELECT sym, px, n FROM {source} WHERE {each}"
+            for each in (condition, f"NOT {condition}", f"{condition} IS NULL")
+        ]
+        whole = f"SELECT sym, px, n FROM {source}"
+        value = f"SELECT sym, px, n, {condition} AS b FROM {source}"
+        plans = self._bound((*parts, whole, value), compiles=True)
+        if len(plans) < 5:
+            return
+        found, failed = evaluated(plans, steps, restarts=False)
+        self.outcome["in other words"] += 1
+        if failed:
+            self.outcome["failed"] += 1
+            if len(failed) != 4:
+                self._report(f"only some fail: {failed}")
+            return
+        if counted([found[each] for each in parts]) != counted([found[whole]]):
+            self._report(f"{condition} is neither true, false nor null, or twice: {steps}")
+        if counted([found[parts[0]]]) != counted([found[value].filter(pl.col("b")).drop("b")]):
+            self._report(f"{condition} is another one in SELECT: {steps}")
+
+
+def counted(parts: Iterable[pl.DataFrame]) -> dict[str, int]:
+    counts = Counter[str]()
+    for each in parts:
+        for *row, weight in each.rows():
+            counts[repr(row)] += weight
+    return {row: count for row, count in counts.items() if count}
+
+
+def difference(text: str, changes: pl.DataFrame, rows: Sequence[Row], times: Iterable[int]) -> str:
+    """Return how the relation differs from DuckDB's at some time; empty if it does not."""
+    answers = Answers(rows, set())
+    for tau in times:
+        found, expected = rows_at(changes, tau), answers.at(for_duckdb(text), tau)
+        if found != expected:
+            return f"at {tau - at(0)}: {dict(found - expected)} should be {dict(expected - found)}"
+    return ""
+
+
+def smaller(text: str, steps: Sequence[Step]) -> str:
+    """Return fewer rows with which a query alone still differs."""
+    plans: Plans = {text: bind(f"{text} EMIT CHANGES", CATALOG).plan}
+
+    def differs(rows: list[Row]) -> str:
+        chance = random.Random(1)
+        found, failed = evaluated(plans, [(rows, at(_UNITS)), ([], _END)], restarts=False)
+        if failed:
+            return repr(failed)
+        return difference(text, found[text], rows, times_of(found[text], chance))
+
+    rows = [row for each, _ in steps for row in each]
+    if not differs(rows):
+        return f"alone in one step it does not; {[(as_written(each), bound - at(0)) for each, bound in steps]}"
+    for row in list(rows):
+        fewer = [each for each in rows if each is not row]
+        if differs(fewer):
+            rows = fewer
+    return f"{differs(rows)}: {as_written(rows)}"
+
+
+def as_written(rows: Sequence[Row]) -> list[Any]:
+    return [(row.stream, row.cells[:-1], row.time - at(0), row.seq, row.deleted) for row in rows]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--queries", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    campaign = Campaign(given.seed)
+    campaign.run(given.queries)
+    print(json.dumps([campaign.outcome, campaign.reasons.most_common(25)], indent=1))
+
+
+if __name__ == "__main__":
+    main()

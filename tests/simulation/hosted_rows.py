@@ -1,0 +1,52 @@
+"""The rows of the streams that random queries read."""
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from kit.continuous import BUSES, EPOCH, QUOTE, TRADE
+
+from upstream.operators.relations.plan.nodes import Stream
+
+STREAMS: Mapping[str, Stream] = {each.name: each for each in (TRADE, QUOTE, BUSES)}
+UNIT_US = 30_000_000
+_BEGIN_US = int(EPOCH.timestamp()) * 1_000_000
+_KEYS = ("a", "b", "7", None)
+_NUMBERS = (1, 2, 0, 5, None, 3)
+
+
+def at(unit: int) -> int:
+    return _BEGIN_US + unit * UNIT_US
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row as the source has it: its times in µs, its number over all streams, and the batch that takes it."""
+
+    stream: str
+    feed: str
+    cells: tuple[Any, ...]
+    time: int
+    arrival: int
+    seq: int
+    deleted: bool
+    batch: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What one batch takes."""
+
+    rows: list[Row]
+    bounds: dict[str, dict[str, int]]
+
+
+def cells_of(stream: str, key: int, value: int, time: int) -> tuple[Any, ...]:
+    moment = EPOCH + timedelta(microseconds=time - _BEGIN_US)
+    number = _NUMBERS[value]
+    if stream == "trade":
+        return _KEYS[key], None if number is None else number / 2, number, moment
+    if stream == "quote":
+        return _KEYS[key if value else (2 if key == 1 else key)], None if number is None else float(number), moment
+    return _KEYS[key % 3], f"r{value % 2}" if value < 5 else None, None if number is None else float(number), moment

@@ -1,0 +1,236 @@
+"""Random queries that mean the same here and in DuckDB: joins, groups, sets, subqueries, first rows, one in another."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+
+from .poison import Texts
+
+Columns = Sequence[tuple[str, str]]
+"""What an expression may read, each with its type: `s` for text, `f` for a double, `i` for a whole number."""
+
+_STREAMS: dict[str, Columns] = {
+    "trade": (("sym", "s"), ("px", "f"), ("n", "i")),
+    "quote": (("sym", "s"), ("bid", "f")),
+    "buses": (("vehicle_id", "s"), ("route_id", "s"), ("speed", "f")),
+}
+_WINDOWS = (
+    *["RANGE 2 MINUTES", "RANGE 5 MINUTES"] * 3, "RANGE 5 MINUTES SLIDE 1 MINUTE", "RANGE 4 MINUTES SLIDE 2 MINUTES",
+    "NOW", "ROWS 3",
+)  # fmt: skip
+_LITERALS = {
+    "s": ("'a'", "'b'", "'a'", "'b'", "'7'", "''", "'r1'", "CAST(NULL AS STRING)"),
+    "f": ("0.5E0", "1E0", "2E0", "1E0", "3E0", "-1E0", "CAST(NULL AS DOUBLE)"),
+    "i": ("0", "1", "2", "2", "5", "-3", "CAST(NULL AS BIGINT)"),
+}
+# What makes a value of a type of others, each with the letter of its type, and of conditions, C. Of a condition, `x` is
+# of any type, and `k` a literal of the same type, or a value.
+_CALLS = {
+    "s": ("UPPER(s)", "(s || s)", "SUBSTRING(s, 1, 1)", "CAST(i AS STRING)"),
+    "f": ("(f + f)", "(f - f)", "(f * f)", "ABS(f)", "(f / 2)", "CAST(i AS DOUBLE)", "(f + i)"),
+    "i": ("(i + i)", "(i - i)", "(i * i)", "LENGTH(s)", "ABS(i)", "(i % 3)", "(- i)"),
+}
+_OF_ANY = ("COALESCE(x, x)", "NULLIF(x, x)", "CASE WHEN C THEN x ELSE x END", "CASE WHEN C THEN x END", "IF(C, x, x)")
+_CONDITIONS = (
+    "x = k", "x < k", "x <> k", "x >= k", "x IS NULL", "x IS NOT NULL", "x BETWEEN k AND k", "x IN (k, k)",
+    "NOT C", "(C AND C)", "(C OR C)", "(C OR C)", "x <=> k", "s LIKE 'a%'", "NOT x IN (k, k)",
+    "(CASE WHEN C THEN C ELSE C END)",
+)  # fmt: skip
+_AGGREGATES = {
+    "s": ("MIN(s)", "MAX(s)"),
+    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MIN(f)", "MAX(f)", "AVG(DISTINCT f)"),
+    "i": ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)"),
+}
+
+
+class Queries(Texts):
+    """Random queries, most of which are not refused."""
+
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(rng)
+        self._names = 0
+
+    def relation(self) -> str:
+        """Return a query whose result is a relation."""
+        return self._query(self._types(), self._pick((1, 2, 2, 3)))
+
+    def condition(self) -> str:
+        """Return a condition on trades with functions of Spark's own, at the limits of types."""
+        return self._condition(self._pick((1, 2, 3)))
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def _types(self) -> str:
+        return "".join(self._pick("sfi") for _ in range(self._pick((1, 2, 2, 3))))
+
+    def _chance(self, share: float) -> bool:
+        return self._rng.random() < share
+
+    def _value(self, kind: str, columns: Columns, depth: int) -> str:
+        if depth <= 0 or self._chance(0.5):
+            own = [name for name, each in columns if each == kind]
+            return self._pick(own) if own and self._chance(0.9) else self._pick(_LITERALS[kind])
+        return self._put(self._pick((*_CALLS[kind], *_OF_ANY)), kind, columns, depth - 1)
+
+    def _put(self, template: str, kind: str, columns: Columns, depth: int) -> str:
+        """Put values in the places of `s`, `f` and `i`, of the kind in those of `x`, and conditions in those of `C`."""
+
+        def value(found: re.Match[str]) -> str:
+            letter = found[0]
+            if letter == "C":
+                return self._truth(columns, depth)
+            if letter == "k" and self._chance(0.6):
+                return self._pick(_LITERALS[kind])
+            return self._value(kind if letter in "xk" else letter, columns, depth)
+
+        return re.sub(r"\b[sfixkC]\b", value, template)
+
+    def _truth(self, columns: Columns, depth: int) -> str:
+        known = [kind for _, kind in columns] or ["i"]
+        template = self._pick(_CONDITIONS[:8] if depth <= 0 else _CONDITIONS)
+        return self._put(template, self._pick(known), columns, depth - 1)
+
+    # --- sources ----------------------------------------------------------------------------------------------------
+
+    def _name_of(self) -> str:
+        self._names += 1
+        return f"r{self._names}"
+
+    def _base(self) -> tuple[str, Columns]:
+        """Return a stream as a relation, and its columns."""
+        stream = self._pick(("trade", "trade", "quote", "buses", "buses"))
+        if stream == "buses" and self._chance(0.8):
+            return "LATEST(buses)", _STREAMS[stream]
+        window = self._pick(_WINDOWS)
+        if self._chance(0.15):
+            window = f"PARTITION BY {_STREAMS[stream][0][0]} ROWS {self._pick((1, 2))}"
+        if stream == "trade" and self._chance(0.1):
+            return "HOP(trade, t, INTERVAL '2' MINUTE, INTERVAL '4' MINUTE)", _STREAMS[stream]
+        return f"{stream} [{window}]", _STREAMS[stream]
+
+    def _item(self, depth: int) -> tuple[str, Columns]:
+        """Return an item of FROM with its alias, and its columns."""
+        name = self._name_of()
+        if depth > 0 and self._chance(0.35):
+            types = self._types()
+            text, columns = f"({self._query(types, depth - 1)})", [(f"c{at}", kind) for at, kind in enumerate(types)]
+        else:
+            text, columns = self._base()
+        return f"{text} AS {name}", [(f"{name}.{each}", kind) for each, kind in columns]
+
+    def _sources(self, depth: int) -> tuple[str, Columns]:
+        """Return what stands behind FROM, and the columns that can be read."""
+        text, columns = self._item(depth)
+        for _ in range(self._pick((0, 0, 0, 1, 1, 2))):
+            other, more = self._item(depth - 1)
+            how = self._pick(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN"))
+            if how == "CROSS JOIN":
+                text += f" CROSS JOIN {other}"
+            else:
+                text += f" {how} {other} ON {self._match(columns, more, equal=0.9)}"
+            if how not in {"SEMI JOIN", "ANTI JOIN"}:
+                columns = [*columns, *more]
+        return text, columns
+
+    def _match(self, columns: Columns, others: Columns, equal: float) -> str:
+        """Return a condition on both sides."""
+        pairs = [f"{one} = {two}" for one, kind in columns for two, each in others if kind == each]
+        found = [self._pick(pairs)] if pairs and self._chance(equal) else []
+        if not found or self._chance(0.2):
+            found.append(self._truth([*columns, *others], 1))
+        return " AND ".join(found)
+
+    def _where(self, columns: Columns, depth: int) -> str:
+        found = [self._truth(columns, 2)] if self._chance(0.4) else []
+        while depth > 0 and self._chance(0.25):
+            found.append(self._subquery(columns, depth - 1))
+        return f" WHERE {' AND '.join(found)}" if found else ""
+
+    def _subquery(self, columns: Columns, depth: int) -> str:
+        name, kind = self._pick(columns)
+        word = self._pick(("IN", "NOT IN", "EXISTS", "NOT EXISTS", "value", "value"))
+        item, inner = self._item(depth)
+        if word in {"EXISTS", "NOT EXISTS"}:
+            return f"{word} (SELECT 1 FROM {item} WHERE {self._match(columns, inner, equal=0.95)})"
+        pairs = [f"{one} = {two}" for one, each in columns for two, other in inner if each == other]
+        where = f" WHERE {self._pick(pairs)}" if pairs and self._chance(0.5) else ""
+        if word == "value":
+            sign = self._pick(("=", "<", ">=", "<>"))
+            return f"{self._value(kind, columns, 1)} {sign} (SELECT {self._aggregate(kind, inner)} FROM {item}{where})"
+        own = [each for each, other in inner if other == kind]
+        if own and self._chance(0.7):
+            return f"{name} {word} (SELECT {self._pick(own)} FROM {item}{where})"
+        return f"{name} {word} ({self._query(kind, depth)})"
+
+    # --- queries ----------------------------------------------------------------------------------------------------
+
+    def _query(self, types: str, depth: int) -> str:
+        """Return a query with columns `c0`, `c1`, … of some types."""
+        ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of]
+        if depth > 0:
+            ways += [self._sets, self._first, self._named]
+        return self._pick(ways)(types, depth)
+
+    def _items(self, types: str, columns: Columns, depth: int = 2) -> str:
+        return ", ".join(f"{self._value(kind, columns, depth)} AS c{at}" for at, kind in enumerate(types))
+
+    def _rows(self, types: str, depth: int) -> str:
+        text, columns = self._sources(depth)
+        distinct = "DISTINCT " if self._chance(0.2) else ""
+        return f"SELECT {distinct}{self._items(types, columns)} FROM {text}{self._where(columns, depth)}"
+
+    def _aggregate(self, kind: str, columns: Columns) -> str:
+        template = self._pick(_AGGREGATES[kind])
+        where = f" FILTER (WHERE {self._truth(columns, 1)})" if self._chance(0.15) else ""
+        return self._put(template, self._pick("sfi"), columns, self._pick((0, 0, 1))) + where
+
+    def _groups(self, types: str, depth: int) -> str:
+        text, columns = self._sources(depth)
+        where = self._where(columns, depth)
+        keys = [self._pick(columns) for _ in range(self._pick((0, 1, 1, 2)))]
+        if keys and self._chance(0.2):
+            kind = self._pick("sfi")
+            keys[0] = (self._value(kind, columns, 1), kind)
+        keys = [each for each in dict.fromkeys(keys) if any(name in each[0] for name, _ in columns)]
+        found = [*keys, *((self._aggregate(kind, columns), kind) for kind in types + self._pick("sfi"))]
+        by = f" GROUP BY {', '.join(name for name, _ in keys)}" if keys else ""
+        having = f" HAVING {self._truth(found, 1)}" if self._chance(0.25) else ""
+        if len(keys) == 2 and self._chance(0.15):
+            by = f" GROUP BY {self._pick(('ROLLUP', 'CUBE'))} ({by.removeprefix(' GROUP BY ')})"
+            having = " HAVING COUNT(*) > 0"  # of no rows, Spark has no group and DuckDB one
+        return f"SELECT {self._items(types, found, 1)} FROM {text}{where}{by}{having}"
+
+    def _newest_of(self, types: str, _: int) -> str:
+        """Return the first rows of each partition, by all columns that it reads."""
+        text, columns = self._base()
+        order = ", ".join(f"{each}{self._order()}" for each, _ in self._rng.sample(columns, len(columns)))
+        rank = f"ROW_NUMBER() OVER (PARTITION BY {self._pick(columns)[0]} ORDER BY {order})"
+        where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
+        return f"SELECT {self._items(types, columns, 1)} FROM {text}{where} QUALIFY {rank} <= {self._pick((1, 1, 2))}"
+
+    def _order(self) -> str:
+        return self._pick(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
+
+    def _sets(self, types: str, depth: int) -> str:
+        kinds = ("UNION", "UNION ALL", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL")
+        parts = [self._pick((self._rows, self._groups))(types, depth - 1) for _ in range(self._pick((2, 2, 3)))]
+        return "".join(f" {self._pick(kinds)} {each}" if at else each for at, each in enumerate(parts))
+
+    def _first(self, types: str, depth: int) -> str:
+        order = ", ".join(f"c{at}{self._order()}" for at in self._rng.sample(range(len(types)), len(types)))
+        names = ", ".join(f"c{at}" for at in range(len(types)))
+        inner = self._query(types, depth - 1)
+        return f"SELECT {names} FROM ({inner}) AS {self._name_of()} ORDER BY {order} LIMIT {self._pick((1, 2, 5))}"
+
+    def _named(self, types: str, depth: int) -> str:
+        """Return a query that reads another one twice."""
+        name, inner = self._name_of(), self._types()
+        one, two = self._name_of(), self._name_of()
+        columns = [[(f"{each}.c{at}", kind) for at, kind in enumerate(inner)] for each in (one, two)]
+        text = (
+            f"{name} AS {one} {self._pick(('JOIN', 'LEFT JOIN'))} {name} AS {two} ON {self._match(*columns, equal=1)}"
+        )
+        query = self._query(inner, depth - 1)
+        return f"WITH {name} AS ({query}) SELECT {self._items(types, [*columns[0], *columns[1]])} FROM {text}"
