@@ -202,7 +202,7 @@ class SourceGrammar(Terms):
             token = self.need(T.NUMBER, "a whole number as seed")
             if not token.text.isdigit():
                 self.refuse(f"{token.text} is not a whole number", at=token)
-            seed = exp.Literal.number(token.text)
+            seed = self.made(token, exp.Literal.number(token.text))
             self.need(T.R_PAREN, ")")
         return self.made(start, exp.TableSample(percent=literal, seed=seed))
 

@@ -38,6 +38,7 @@ test_what_is_refused = refusals(
     ("SELECT * FROM TUMBLE(trade, n, INTERVAL '1' HOUR)", "goes by the event time", "n"),
     ("SELECT * FROM TUMBLE(trade, t, 5)", "not a length of time", "5"),
     ("SELECT * FROM HOP(trade, t, INTERVAL '1' HOUR, INTERVAL '1' MINUTE)", "rows would be lost", "INTERVAL '1' HOUR"),
+    ("SELECT * FROM trade TABLESAMPLE (1 PERCENT) REPEATABLE (2147483648) [NOW]", "in its range", "2147483648"),
     ("SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)", "needs a stream", ""),
 )
 

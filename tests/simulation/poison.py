@@ -81,7 +81,10 @@ class Texts:
 
     def query(self) -> str:
         """Return a text."""
-        kinds = self._select, self._select, self._group, self._union, self._emit, self._over, self._deep
+        kinds = (
+            self._select, self._select, self._group, self._union, self._emit, self._over, self._ranked, self._nearest,
+            self._deep,
+        )  # fmt: skip
         return self._pick(kinds)()
 
     def _pick(self, some: Any) -> Any:
@@ -106,6 +109,10 @@ class Texts:
         if self._rng.random() < 0.2:
             return f"HOP(trade, t, INTERVAL {self._length()[:-1]}, INTERVAL {self._length()[:-1]})"
         return f"trade {self._pick(windows)}"
+
+    def _kept(self) -> str:
+        windows = "[RANGE 10 MINUTES]", "[PARTITION BY sym ROWS 3]", "[RANGE 1 MINUTE SLIDE 5 SECONDS]", "[ROWS 100]"
+        return self._source() if self._rng.random() < 0.1 else f"trade {self._pick(windows)}"
 
     def _filled(self, template: str, depth: int) -> str:
         """Put numbers, texts and conditions in the places of N, T and C."""
@@ -135,7 +142,12 @@ class Texts:
 
     def _group(self) -> str:
         of_values = f"SUM({self._number(2)})", f"MAX({self._text(2)})"
-        functions = ("COUNT(*)", *of_values, "AVG(px)", "COLLECT_LIST(px)", "MIN(t)")
+        functions = (
+            "COUNT(*)", *of_values, "AVG(px)", "COLLECT_LIST(px)", "MIN(t)",
+            f"ARRAY_AGG(sym ORDER BY {self._number(1)})",
+            f"PERCENTILE(px, {self._pick(_NUMBERS)})", f"MODE() WITHIN GROUP (ORDER BY {self._text(1)})",
+            "LISTAGG(sym, ',') WITHIN GROUP (ORDER BY px DESC)",
+        )  # fmt: skip
         return (
             f"SELECT {self._text(1)} AS g, {self._pick(functions)} AS {self._name()} FROM {self._source()} GROUP BY 1"
         )
@@ -152,6 +164,29 @@ class Texts:
     def _over(self) -> str:
         frame = f"PARTITION BY sym ORDER BY t ROWS {self._pick(_NUMBERS)} PRECEDING"
         return f"SELECT SUM({self._number(1)}) OVER ({frame}) AS {self._name()} FROM trade"
+
+    def _ranked(self) -> str:
+        n = self._pick(_NUMBERS)
+        functions = ("ROW_NUMBER()", "RANK()", f"NTILE({n})", f"LAG(px, {n}, {n})", f"LEAD(sym, {n})")
+        frames = f"ROWS {n} PRECEDING", f"ROWS BETWEEN CURRENT ROW AND {n} FOLLOWING", f"RANGE {n} PRECEDING"
+        key = self._pick(("n", "px", "t DESC", self._number(1)))
+        over = self._pick(
+            (
+                f"{self._pick(functions)} OVER (PARTITION BY sym ORDER BY {key})",
+                f"SUM({self._number(1)}) OVER (PARTITION BY sym ORDER BY {key} {self._pick(frames)})",
+                f"MAX({self._text(1)}) OVER (ORDER BY {key})",
+            )
+        )
+        return f"SELECT sym, px, {over} AS {self._name()} FROM {self._kept()}"
+
+    def _nearest(self) -> str:
+        match = (
+            f"a.{self._pick(('t', 'n', 'px'))} {self._pick(('>=', '>', '<=', '<'))} b.{self._pick(('t', 'n', 'px'))}"
+        )
+        on = self._pick(("a.sym = b.sym", "a.n = b.n", "a.n + 1 = b.n"))
+        columns = f"a.sym, a.px, b.px AS {self._name()}"
+        sides = f"{self._kept()} AS a ASOF JOIN {self._kept()} AS b"
+        return f"SELECT {columns} FROM {sides} MATCH_CONDITION ({match}) ON {on}"
 
     def _deep(self) -> str:
         times = self._pick((10, 60, 300, 600, 5000))
