@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, source_address
 from ..conf.options import path_argument
-from ..hosting.edits import record
 from ..hosting.job_file import apply, definitions
-from ..hosting.journal import Change
 from ..hosting.registry import registry_now
 from ..hosting.table_merge import GivenForTables
 from ..language.statements import CreateSource, Definition, Environment, parse, script, text_of
@@ -170,28 +168,22 @@ def define_sources(
         known.add(each.name.lower())
     for each in wanted:
         if isinstance(each, CreateSource):
-            _declare(job, spark, each)
+            define_source(job, spark, each)
     for each in sources:
         job.stream(each.name, each.stream, updates=each.updates)
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
-    """Declare the stream of a statement, and keep the statement."""
-    _declare(job, spark, statement)
-    record(job.checkpoint, Change("source", statement.name, statement.text))
-
-
-def _declare(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
+    """Declare the stream of a statement."""
     arguments, updates = arguments_of(statement)
     job.stream(statement.name, read(spark, **arguments), updates=updates)
 
 
 def resume(job: Queries, spark: SparkSession) -> None:
     """Declare the streams of the statements that a checkpoint has."""
-    for text in registry_now(job.checkpoint).sources.values():
-        statement = parse(text)
-        assert isinstance(statement, CreateSource)
-        _declare(job, spark, statement)
+    for statement in map(parse, registry_now(job.checkpoint).statements.values()):
+        if isinstance(statement, CreateSource):
+            define_source(job, spark, statement)
 
 
 def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], bool]:

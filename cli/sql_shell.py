@@ -168,6 +168,12 @@ class Shell:
 
     def run(self, statement: Statement) -> bool:
         """Run a statement; return whether to continue after it."""
+        going = self._run(statement)
+        if isinstance(statement, Create | CreateSource | CreateTable):
+            record(self._queries.checkpoint, Change("statement", statement.name, statement.statement))
+        return going
+
+    def _run(self, statement: Statement) -> bool:
         match statement:
             case Quit():
                 return False
@@ -181,7 +187,7 @@ class Shell:
                 self._define_source(statement)
                 self._note(f"{name} can be named in queries.")
             case CreateFunction(name):
-                record(self._queries.checkpoint, Change("function", name, statement.text))
+                record(self._queries.checkpoint, Change("function", name, statement.statement))
                 self._note(f"{name} can be called in queries.")
             case CreateTable(name, path):
                 self._queries.relation(name, path)

@@ -131,8 +131,8 @@ def checked(change: Change, registry: Registry) -> Change | None:
         return _relation(change, registry)
     if change.kind == "drop_relation":
         return _drop_relation(change, registry)
-    if change.kind == "source":
-        return None if registry.sources.get(change.name) == change.text else change
+    if change.kind == "statement":
+        return None if registry.statements.get(change.name) == change.text else change
     if change.kind == "fail" and change.name not in registry.queries:
         return None  # dropped meanwhile
     name = known_name(change.name, registry.queries, "query")
@@ -290,14 +290,14 @@ def readers_of(name: str, registry: Registry) -> list[tuple[Kind, str]]:
 
 
 def _views_over(name: str, named_in: _Named, catalog: Catalog) -> list[str]:
-    return [each for each in catalog.views if each != name and name in named_in(_bound_text(whole_view(each), catalog))]
+    return [each for each in catalog.views if each != name and name in named_in(bound_text(whole_view(each), catalog))]
 
 
 def _bound(query: RegisteredQuery, registry: Registry) -> Query | None:
-    return query.bound if query.bound is not None else _bound_text(query.text, registry.catalog)
+    return query.bound if query.bound is not None else bound_text(query.text, registry.catalog)
 
 
-def _bound_text(text: str, catalog: Catalog) -> Query | None:
+def bound_text(text: str, catalog: Catalog) -> Query | None:
     """Return a bound text; None if it cannot be bound, so it names nothing that exists."""
     try:
         return bind(text, catalog)

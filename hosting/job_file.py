@@ -11,15 +11,27 @@ from ..conf.locations import absolute_location
 from ..expressions.kinds import UTC
 from ..language import Query, bind
 from ..language.catalog import Catalog, function_of
-from ..language.statements import Create, CreateFunction, CreateSource, CreateTable, Definition, Kind, Statement
+from ..language.statements import (
+    Create,
+    CreateFunction,
+    CreateSource,
+    CreateTable,
+    Definition,
+    Kind,
+    Statement,
+    ended,
+    parse,
+)
 from ..operators.relations.plan.nodes import Stream
-from .edits import check_change
+from .edits import bound_text, check_change
 from .host_plan import rehearse
 from .journal import Change, Journal, change_to, check_name, known_name, pinned, whole_view
-from .registry import Registry, registry_at
+from .registry import RegisteredQuery, Registry, registry_at
 
-Action = Literal["create", "alter", "restart", "drop"]
-_SIGNS: Mapping[Action, str] = {"create": "+", "alter": "~", "restart": "~", "drop": "-"}
+Action = Literal["create", "alter", "restart", "rewrite", "drop"]
+_SIGNS: Mapping[Action, str] = {"create": "+", "alter": "~", "restart": "~", "rewrite": "~", "drop": "-"}
+
+_MEANS_THE_SAME = "it means the same"
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Difference:
     kind: Kind
     name: str
     detail: str = ""
-    change: Change | None = None  # None for a restart, which the whole change names
+    change: Change | None = None  # None if the whole change names it, or has its statement
 
     def __str__(self) -> str:
         return f"{_SIGNS[self.action]} {self.action} {self.kind.lower()} {self.name}{self.detail and ': '}{self.detail}"
@@ -67,6 +79,9 @@ def apply(
         parts = [each.change for each in there if each.change is not None]
         for each in parts:
             check_change(each, registry, checkpoint)
+        for each in _rewritten(wanted, registry):
+            kind = "function" if isinstance(each, CreateFunction) else "statement"
+            parts.append(Change(kind, each.name, each.statement))
         restarts = tuple(each.name for each in there if each.action == "restart")
         if journal.put(registry.version + 1, Change("apply", "", parts=tuple(parts), restarts=restarts)):
             return there
@@ -74,7 +89,7 @@ def apply(
 
 def refuse_changes(found: Sequence[Difference]) -> None:
     """Raise OptionError if a text alters or drops what a job has."""
-    changed = [str(each) for each in found if each.action != "create"]
+    changed = [str(each) for each in found if each.action not in ("create", "rewrite")]
     if changed:
         raise OptionError(
             f"the text differs from what the checkpoint has: {'; '.join(changed)}",
@@ -93,11 +108,12 @@ def differences(
     """
     relations = [_relation(each, registry, storage) for each in wanted if isinstance(each, CreateTable)]
     creates = [each for each in wanted if isinstance(each, Create)]
-    functions = {each.name: each.text for each in wanted if isinstance(each, CreateFunction)}
+    functions = {each.name: each.statement for each in wanted if isinstance(each, CreateFunction)}
     views = {each.name: each.text for each in creates if each.view}
-    plans = _plans(creates, _catalog(relations, functions, views, registry), registry, time_zone)
+    catalog = _catalog(relations, functions, views, registry)
+    plans = _plans(creates, catalog, registry, time_zone)
     found = [*_sources(wanted, registry), *_relations(relations, registry)]
-    found += [*_functions(functions, registry), *_views(views, registry)]
+    found += [*_functions(functions, registry), *_views(catalog, registry)]
     for each in creates:
         if not each.view:
             found += _query(each, plans[each.name], registry, time_zone)
@@ -106,8 +122,30 @@ def differences(
         if name not in names:
             table = f"its table stays: {each.location}"
             found.append(Difference("drop", "MATERIALIZED VIEW", name, table, Change("drop", name)))
+    known = {each.name for each in found if each.action != "drop"}
+    for each in _rewritten(wanted, registry):
+        if each.name not in known:
+            found.append(Difference("rewrite", _kind(each), each.name, _MEANS_THE_SAME))
     # What goes comes first, as its name may be another's now.
     return sorted(found, key=lambda each: each.action != "drop")
+
+
+def _rewritten(wanted: Sequence[Definition], registry: Registry) -> list[Definition]:
+    """Return the definitions whose statements are not those of the registry, character by character."""
+    functions = registry.catalog.functions
+    return [
+        each
+        for each in wanted
+        if (functions if isinstance(each, CreateFunction) else registry.statements).get(each.name) != each.statement
+    ]
+
+
+def _kind(definition: Definition) -> Kind:
+    if isinstance(definition, Create):
+        return "VIEW" if definition.view else "MATERIALIZED VIEW"
+    if isinstance(definition, CreateSource):
+        return "SOURCE"
+    return "TABLE" if isinstance(definition, CreateTable) else "FUNCTION"
 
 
 def _catalog(
@@ -134,10 +172,16 @@ def _plans(creates: Sequence[Create], catalog: Catalog, registry: Registry, time
         if each.name.lower() in (name.lower() for name in (*catalog.names(), *catalog.functions)):
             raise OptionError(f"the name '{each.name}' is taken by a stream, a table, a view or a function")
         there = registry.queries.get(each.name)
-        zone = there.time_zone if there is not None and there.text == each.text else time_zone
-        found[each.name] = bind(each.text, catalog.in_zone(zone or UTC))
+        query = bind(each.text, catalog.in_zone(time_zone or UTC if there is None else there.time_zone))
+        if there is not None and each.text != there.text and not _same(query, there):
+            query = bind(each.text, catalog.in_zone(time_zone or UTC))
+        found[each.name] = query
         rehearse(found[each.name].plan, each.name, registry.settings.table_of(each.name), each.buckets)
     return found
+
+
+def _same(query: Query, there: RegisteredQuery) -> bool:
+    return there.bound is not None and there.bound.plan == query.plan
 
 
 def _sources(wanted: Sequence[Definition], registry: Registry) -> Iterator[Difference]:
@@ -149,12 +193,11 @@ def _sources(wanted: Sequence[Definition], registry: Registry) -> Iterator[Diffe
                     expected="one of " + (", ".join(stream.name for stream in registry.settings.streams) or "none yet"),
                     hint="sources are those of the first `upstream run`: for others, begin in another folder",
                 )
-            there = registry.sources.get(each.name)
-            if there == each.text:
-                continue
-            action: Action = "create" if there is None else "alter"
-            detail = "" if there is None else "the job reads it so from its next start on"
-            yield Difference(action, "SOURCE", each.name, detail, Change("source", each.name, each.text))
+            there = registry.statements.get(each.name)
+            if there is None:
+                yield Difference("create", "SOURCE", each.name)
+            elif parse(there) != each:
+                yield Difference("alter", "SOURCE", each.name, "the job reads it so from its next start on")
 
 
 def _relation(wanted: CreateTable, registry: Registry, storage: Mapping[str, str]) -> Stream:
@@ -188,17 +231,20 @@ def _functions(functions: Mapping[str, str], registry: Registry) -> Iterator[Dif
         if name not in known or function_of(known[name]) != function_of(text):
             function_of(text).check()
             action: Action = "alter" if name in known else "create"
-            yield Difference(action, "FUNCTION", name, function_of(text).place, Change("function", name, text))
+            yield Difference(action, "FUNCTION", name, function_of(text).place)
     for name in filter(lambda each: each not in functions, known):
         yield Difference("drop", "FUNCTION", name, "", Change("drop_function", name))
 
 
-def _views(views: Mapping[str, str], registry: Registry) -> Iterator[Difference]:
+def _views(catalog: Catalog, registry: Registry) -> Iterator[Difference]:
     known = registry.catalog.views
-    for name, text in views.items():
+    for name, text in catalog.views.items():
         if known.get(name) != text:
-            yield Difference("alter" if name in known else "create", "VIEW", name, "", Change("view", name, text))
-    for name in filter(lambda each: each not in views, known):
+            before = bound_text(whole_view(name), registry.catalog) if name in known else None
+            same = before is not None and before.plan == bind(whole_view(name), catalog).plan
+            action: Action = "rewrite" if same else "alter" if name in known else "create"
+            yield Difference(action, "VIEW", name, _MEANS_THE_SAME * same, Change("view", name, text))
+    for name in filter(lambda each: each not in catalog.views, known):
         yield Difference("drop", "VIEW", name, "", Change("drop_view", name))
 
 
@@ -218,7 +264,7 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
             expected="the same for the life of a table",
             hint="give it another name, or drop it with its table first",
         )
-    texts = wanted.text != there.text
+    texts = wanted.text != there.text and not _same(query, there)
     details = ["another text; it restarts"] if texts else []
     if wanted.weight != there.weight:
         details.append(f"weight {there.weight:g} becomes {wanted.weight:g}")
@@ -227,27 +273,27 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
             "alter", name, wanted.text if texts else None, weight=wanted.weight, time_zone=time_zone if texts else None
         )
         yield Difference("alter", kind, name, "; ".join(details), change)
-    if not texts and there.bound is not None and there.bound.plan != query.plan:
+    if not texts and there.bound is not None and not _same(query, there):
         yield Difference("restart", kind, name, "what it reads is another one")
 
 
 def created(name: str, registry: Registry) -> str:
     """Return the statement that makes what a registry has of this name."""
     catalog = registry.catalog
-    statements = {**registry.sources, **catalog.functions}
+    statements = {**registry.statements, **catalog.functions}
     spelled = known_name(name, [*statements, *catalog.relations, *catalog.views, *registry.queries], "definition")
     if spelled in statements:
-        return statements[spelled] + ";"
+        return ended(statements[spelled])
     if spelled in catalog.relations:
         table = catalog.relations[spelled].table
         place = "" if table is None else table.location.replace("'", "\\'")
         return f"CREATE TABLE {_quoted(spelled)} FROM '{place}';"
     if spelled in catalog.views:
-        return f"CREATE VIEW {_quoted(spelled)} AS\n{catalog.views[spelled]};"
+        return ended(f"CREATE VIEW {_quoted(spelled)} AS\n{catalog.views[spelled]}")
     query = registry.queries[spelled]
     given = [f"weight = {query.weight:g}"] * (query.weight != 1) + [f"buckets = {query.buckets}"] * (query.buckets != 1)
     options = f" WITH ({', '.join(given)})" if given else ""
-    return f"CREATE MATERIALIZED VIEW {_quoted(spelled)}{options} AS\n{query.text};"
+    return ended(f"CREATE MATERIALIZED VIEW {_quoted(spelled)}{options} AS\n{query.text}")
 
 
 def _quoted(name: str) -> str:

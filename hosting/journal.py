@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 Kind = Literal[
-    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation", "source",
-    "function", "drop_function", "apply", "fail",
+    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation",
+    "function", "drop_function", "statement", "apply", "fail",
 ]  # fmt: skip
 
 
@@ -38,7 +38,7 @@ class Change:
 
     kind: Kind
     name: str  # of the query, view or relation
-    text: str | None = None  # of a query or view, or the statement of a source or a function
+    text: str | None = None  # of a query or view, or a statement
     weight: float | None = None  # set by ``register`` and ``alter``
     active: bool | None = None  # run at once (``register``)
     buckets: int | None = None  # number of parts of the table (``register``)

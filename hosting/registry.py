@@ -53,7 +53,7 @@ class RegistryTexts:
     # By dropped query: last change that deleted its table, and so all contents from before
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])
     relations: Mapping[str, Stream] = field(default_factory=dict[str, Stream])  # the stored relations
-    sources: Mapping[str, str] = field(default_factory=dict[str, str])  # statements that declare streams, by stream
+    statements: Mapping[str, str] = field(default_factory=dict[str, str])  # as written, by what they define
     begun: int = 0  # largest number that an incarnation or a table's deletion has used
     failed: frozenset[int] = frozenset()  # failed incarnations
     functions: Mapping[str, str] = field(default_factory=dict[str, str])  # statements that declare functions
@@ -66,13 +66,15 @@ class RegistryTexts:
         """
         entries, views, relations = dict(self.entries), dict(self.views), dict(self.relations)
         deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
-        sources, functions = dict(self.sources), dict(self.functions)
-        texts = {"view": views, "source": sources, "function": functions}
+        statements, functions = dict(self.statements), dict(self.functions)
+        texts = {"view": views, "statement": statements, "function": functions}
         dropped = {"drop_view": views, "drop_function": functions, "drop_relation": relations}
         for whole in changes:
             version += 1
             for change in (*(whole.parts or ()), whole):
                 new = max(version, begun + 1)
+                if change.kind in ("alter", "drop", "view", *dropped):
+                    statements.pop(change.name, None)
                 if change.kind in texts:
                     texts[change.kind][change.name] = change.text or ""
                 elif change.kind in dropped:
@@ -96,7 +98,9 @@ class RegistryTexts:
                         entries[name] = replace(entries[name], id=begun)
                 if change.name in entries:
                     begun = max(begun, entries[change.name].id)
-        return RegistryTexts(version, entries, views, deleted, relations, sources, begun, frozenset(failed), functions)
+        return RegistryTexts(
+            version, entries, views, deleted, relations, statements, begun, frozenset(failed), functions
+        )
 
 
 def _registered(change: Change, version: int) -> RegisteredQuery:
@@ -130,7 +134,7 @@ class Registry:
     settings: Settings
     deleted: Mapping[str, int] = field(default_factory=dict[str, int])  # as in ``RegistryTexts``
     failed: frozenset[int] = frozenset()  # failed incarnations
-    sources: Mapping[str, str] = field(default_factory=dict[str, str])  # as in ``RegistryTexts``
+    statements: Mapping[str, str] = field(default_factory=dict[str, str])  # as in ``RegistryTexts``
 
     @cached_property
     def active(self) -> Mapping[str, RegisteredQuery]:
@@ -201,7 +205,7 @@ class _Versions:
         queries = {
             name: self._registered(entry, catalog, known.get((entry.id, name))) for name, entry in state.entries.items()
         }
-        return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed, state.sources)
+        return Registry(state.version, catalog, queries, self.settings, state.deleted, state.failed, state.statements)
 
     def _registered(self, entry: RegisteredQuery, catalog: Catalog, known: RegisteredQuery | None) -> RegisteredQuery:
         made = replace(entry, location=self.settings.table_of(entry.name), bound=known.bound if known else None)

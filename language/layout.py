@@ -16,7 +16,7 @@ from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import OptionError
 from ..expressions.reader import NOT_NAMES
 from .dialect import parse as parse_query
-from .statements import Alter, Create, CreateFunction, Explain, Select, Show, ShowCreate, Statement, parse
+from .statements import Alter, Create, CreateFunction, Explain, Select, Show, ShowCreate, Statement, ended, parse
 
 _WIDTH = 100
 _STEP = "  "
@@ -129,8 +129,7 @@ def _statement(text: str) -> list[str]:
             break
     else:
         laid = [body]
-    ended = [each.token_type for each in _tokens(laid[-1] + ";")][-1:] == [T.SEMICOLON]
-    return [*lines, *laid[:-1], *([laid[-1] + ";"] if ended else [laid[-1], ";"])]
+    return [*lines, ended("\n".join(laid))]
 
 
 def _meaning(statement: Statement) -> object:

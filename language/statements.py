@@ -68,7 +68,7 @@ class CreateSource:
     name: str
     path: str | None  # None for a connector that needs none
     options: Mapping[str, str | Environment] = field(default_factory=dict)  # by name, as written
-    text: str = field(default="", compare=False)  # the statement as written
+    statement: str = field(default="", compare=False)  # as written
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class CreateTable:
 
     name: str
     path: str
+    statement: str = field(default="", compare=False)  # as written
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class CreateFunction:
     parameters: str  # their names and types
     returns: str  # a type
     place: str  # module:function
-    text: str = field(default="", compare=False)  # the statement as written
+    statement: str = field(default="", compare=False)  # as written
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Create:
     view: bool = False
     weight: float = 1.0
     buckets: int = 1
+    statement: str = field(default="", compare=False)  # as written
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,11 @@ def script(text: str) -> Iterator[Statement]:
             yield parse(each)
 
 
+def ended(statement: str) -> str:
+    """Return a statement with its semicolon, on a line of its own after a comment of a line."""
+    return statement + (";" if _semicolon(statement + ";") == len(statement) else "\n;")
+
+
 def _show(text: str, rest: str) -> Show | ShowCreate:
     words = _Words(rest)
     if words.given("CREATE"):
@@ -298,14 +305,14 @@ def _create(words: _Words, text: str) -> Definition:
         return words.end(CreateFunction(name, parameters, returns, words.text(), text))
     if kind == "TABLE":
         words.take("FROM")
-        return words.end(CreateTable(name, words.text()))
+        return words.end(CreateTable(name, words.text(), text))
     numbers = words.numbers("WITH", *_NUMBERS) if kind != "VIEW" and words.given("WITH") else {}
     words.take("AS")
     query = words.rest("a query")
     weight, buckets = numbers.get("weight", 1.0), numbers.get("buckets", 1.0)
     if buckets != int(buckets):
         raise OptionError(f"buckets = {buckets:g}", expected="a whole number")
-    return Create(name, query, kind == "VIEW", weight, int(buckets))
+    return Create(name, query, kind == "VIEW", weight, int(buckets), text)
 
 
 def _alter(words: _Words) -> Alter:

@@ -255,7 +255,7 @@ def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
     (file,) = blocks(HOW_TO, "sql")
     (tmp := Path("job.sql")).write_text(file, encoding="utf-8")
     assert parameters(*RUN)["file"] == tmp.name
-    record(checkpoint, Change("source", "buses", "CREATE SOURCE buses FROM 'old/' WITH (key = 'vehicle_id')"))
+    record(checkpoint, Change("statement", "buses", "CREATE SOURCE buses FROM 'old/' WITH (key = 'vehicle_id')"))
     shown, made = (typed(words).splitlines() for words in APPLY)
     assert shown[-1] == "--yes makes this change"
     assert made == shown[:-1]

@@ -6,9 +6,10 @@ from kit.registries import begun
 
 from upstream.conf.errors import OptionError, QueryRefusedError
 from upstream.hosting.edits import record
-from upstream.hosting.job_file import apply, created, definitions, differences
+from upstream.hosting.job_file import apply, created, definitions, differences, refuse_changes
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_now
+from upstream.language.layout import layout
 from upstream.language.statements import script
 
 FILE = """
@@ -112,7 +113,7 @@ SCORED = (
 
 def test_what_calls_a_changed_function_restarts_also_through_a_view(checkpoint):
     assert lines(checkpoint, SCORE + SCORED)[:2] == ["+ create function score", "+ create view dear"]
-    assert lines(checkpoint, SCORE.replace("(x", "( x") + SCORED) == []
+    assert lines(checkpoint, SCORE.replace("(x", "( x") + SCORED) == ["~ rewrite function score"]
     assert lines(checkpoint, SCORE.replace("doubled", "Functions.same") + SCORED) == [
         "~ alter function score",
         "~ restart materialized view n",
@@ -166,3 +167,47 @@ def test_the_statements_shown_make_the_same_registry(checkpoint, tmp_path):
     assert lines(checkpoint, shown) == []
     with pytest.raises(OptionError, match="no definition 'nothing'"):
         created("nothing", registry_now(checkpoint))
+
+
+COMMENTED = """\
+-- The dear ones.
+CREATE VIEW dear /* v */ AS -- above ten
+  select sym, px from trade [now] where px > 10 -- dollars
+;
+create materialized view n /* of */ with (weight = 2) as
+  -- by symbol
+  select sym, count(*) as n from dear group by sym;
+"""
+
+
+def test_statements_are_kept_and_shown_as_they_are_written(checkpoint):
+    lines(checkpoint, COMMENTED)
+    registry = registry_now(checkpoint)
+    assert "\n".join(created(name, registry) for name in ("dear", "n")) + "\n" == COMMENTED
+    record(checkpoint, Change("alter", "n", weight=3.0))
+    shown = created("n", registry_now(checkpoint))
+    assert shown.startswith("CREATE MATERIALIZED VIEW n WITH (weight = 3) AS\nselect sym,")
+
+
+def test_what_means_the_same_is_rewritten_and_nothing_restarts(checkpoint):
+    lines(checkpoint, COMMENTED)
+    before = registry_now(checkpoint).queries["n"]
+    laid = layout(COMMENTED.replace("The dear ones", "Above ten"))
+    rewritten = ["~ rewrite view dear", "~ rewrite materialized view n"]
+    assert sorted(lines(checkpoint, laid, write=False), reverse=True) == rewritten
+    refuse_changes(differences(definitions([*script(laid)]), registry_now(checkpoint), {}, None))
+    lines(checkpoint, laid)
+    assert lines(checkpoint, laid) == []
+    registry = registry_now(checkpoint)
+    assert registry.queries["n"].id == before.id
+    assert "-- Above ten" in created("dear", registry)
+    assert "GROUP BY" in created("n", registry)
+    assert lines(checkpoint, laid.replace("COUNT(*)", "SUM(px)")) == ["~ alter materialized view n"]
+    assert registry_now(checkpoint).queries["n"].id > before.id
+
+
+def test_a_rewritten_text_keeps_the_time_zone_of_its_query(checkpoint):
+    hours = "CREATE MATERIALIZED VIEW h AS SELECT HOUR(t) AS h FROM trade [NOW]"
+    apply(checkpoint, definitions([*script(hours)]), {}, "Europe/Berlin", change=True)
+    assert lines(checkpoint, hours.replace("HOUR(t)", "hour( t )")) == ["~ rewrite materialized view h"]
+    assert registry_now(checkpoint).queries["h"].time_zone == "Europe/Berlin"
