@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..expressions.types import call
 from ..operators.relations.plan.aggregates import RANKS
-from ..operators.relations.plan.bounds import StateBound, length_text, state_of
+from ..operators.relations.plan.bounds import StateBound, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, part_key
 from ..operators.relations.plan.nodes import (
     Changes,
@@ -31,6 +31,7 @@ from ..operators.relations.plan.nodes import (
     WindowFunctions,
     WindowOver,
 )
+from ..operators.relations.plan.periods import length_text
 from ..operators.relations.plan.properties import key_of
 from .binder import Query
 

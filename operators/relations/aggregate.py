@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
 from ..aggregates import functions as exact
 from ..aggregates.algebra import Aggregates
 from ..state.key_runs import BITS, LOW, PlaceRanges, UInt64s, buckets_at, buckets_for, every_bucket, is_among, pairs
@@ -218,7 +218,8 @@ class AggregateOperator(Operator):
     Sums, counts, averages, variances and their DISTINCT forms follow from partial sums, which also take retractions.
     Percentiles, modes and lists follow from the values in their order. All other functions are computed from the rows
     of the groups that change.
-    State: partial sums by group, the distinct values for DISTINCT, percentiles and lists, and :class:`GroupRows`.
+    State: partial sums by group, the distinct values for DISTINCT, percentiles and lists, and :class:`GroupRows`. It
+    lacks the groups that do not change any more.
     """
 
     def __init__(
@@ -227,8 +228,11 @@ class AggregateOperator(Operator):
         by: Sequence[tuple[str, Evaluable]],
         calls: Sequence[AggregateCall],
         state: OperatorState,
+        changes_us: int | None = None,  # For how long after its first row a group may change; None: for ever.
     ) -> None:
         super().__init__(schema)
+        self._state, self._changes = state, changes_us
+        self.forgets = changes_us is not None
         self._by = [(f"__by{number}", each) for number, (_, each) in enumerate(by)]
         self._names = dict(zip((name for name, _ in self._by), (name for name, _ in by), strict=True))
         self._values = state.values
@@ -241,11 +245,33 @@ class AggregateOperator(Operator):
         ]
         schema = self._columns.schema
         self._ordered = [OrderedValues(by_schema, order, schema, state) for order in self._columns.ordered]
+        self._over = state.pending("over", by_schema.append(pa.field(TIME, pa.int64())))
         some = self._columns.extremes or self._columns.summaries
         self._of_rows = [GroupRows(by_schema, self._columns, state)] if some else []
 
+    def acts(self, span: Span) -> bool:
+        if self._changes is None or not self._over.due(span.until):
+            return False
+        return span.until - self._values.get("swept", LOWEST) > self._changes
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
-        (changes,) = inputs
+        found = self._moves(inputs[0], span)
+        if self.acts(span):
+            self._sweep(span.until)
+        return found
+
+    def _sweep(self, until: int) -> None:
+        """Drop the groups that do not change any more, once in a while: each is then read about twice."""
+        self._values["swept"] = until
+        over = self._over.take(until).drop(TIME)
+        count = int(numbered(over, over.columns).ids.max()) + 1
+
+        def stays(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+            return numbered(pl.concat([over, rows.select(over.columns)]), over.columns).ids[over.height :] >= count
+
+        self._state.keep(stays)
+
+    def _moves(self, changes: pl.DataFrame, span: Span) -> pl.DataFrame:
         begins = not self._by and not self._values.get("begun")
         if changes.height == 0 and not begins:
             return self.nothing
@@ -268,6 +294,9 @@ class AggregateOperator(Operator):
         columns = [result]
         columns += [each.step(points, rows, ids) for each in self._distinct]
         counts = int64s(result, _ROWS)
+        if self._changes is not None and not span.ends:
+            new = keys[np.flatnonzero(counts[points.begins] == 0)]
+            self._over.add(new.with_columns(pl.lit(span.until + self._changes, pl.Int64).alias(TIME)))
         columns += [each.step(points, rows, ids, counts[points.begins]) for each in self._ordered]
         columns += [each.step(points, rows, ids, counts[points.ends]) for each in self._of_rows]
         found = pl.concat(columns, how="horizontal")

@@ -200,6 +200,7 @@ class OperatorState:
         self._runs: dict[str, KeyRuns] = {}
         self._pending: dict[str, DueRows] = {}
         self._logs: dict[str, SliceLog] = {}
+        self._arrangements: list[Arrangement] = []
         self.values: dict[str, Any] = dict(saved.get("values", {}))
 
     @classmethod
@@ -217,7 +218,13 @@ class OperatorState:
         part = self._prefix + part
         runs = KeyRuns(self._store, self._kind(part), schema, self._saved.get(part, {}), of_worker())
         self._runs[part] = runs
-        return Arrangement(runs, schema, within)
+        self._arrangements.append(Arrangement(runs, schema, within))
+        return self._arrangements[-1]
+
+    def keep(self, stays: Callable[[pl.DataFrame], npt.NDArray[np.bool_]]) -> None:
+        """Remove the rows that do not stay from all arrangements."""
+        for each in self._arrangements:
+            each.keep(stays)
 
     def pending(self, part: str, schema: pa.Schema) -> DueRows:
         part = self._prefix + part

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s
 from ..aggregates.parts import sort_keys
 from .arrangement import OperatorState
-from .join import JoinOperator, SideRows
+from .join import JoinOperator, JoinRows
 from .operator import Evaluable
 from .ordered_rows import row_ranks
 from .zsets import OLD, TIME, WEIGHT, Span, cumulated, delta_frame, expanded, int64s, numbered, places_among
@@ -57,7 +57,7 @@ class AsOfJoin(JoinOperator):
             self._keep(kept, side, side.matches, span.until)
         return self._moved(left, right, matches, null)
 
-    def _places(self, left: SideRows, right: SideRows) -> _RightPlaces:
+    def _places(self, left: JoinRows, right: JoinRows) -> _RightPlaces:
         size = left.rows.height
         keys = pl.concat([left.keys, right.keys])
         groups = numbered(keys, keys.columns).ids if keys.width else np.zeros(size + right.rows.height, dtype=np.int64)
@@ -77,7 +77,7 @@ class AsOfJoin(JoinOperator):
         first = np.searchsorted(group, groups[:size])
         return _RightPlaces(rows, group, groups[:size], first, np.where(known[:size], among, first) - 1)
 
-    def _moved(self, left: SideRows, right: SideRows, matches: _LeftMatches, null: pl.DataFrame) -> pl.DataFrame:
+    def _moved(self, left: JoinRows, right: JoinRows, matches: _LeftMatches, null: pl.DataFrame) -> pl.DataFrame:
         """Return the changes of the matches, which are in the order of the left rows and times."""
         again = np.diff(matches.left, prepend=-1) == 0
         before = np.where(again, np.roll(matches.right, 1), -1)
@@ -124,7 +124,7 @@ class _LeftMatches(NamedTuple):
     right: Int64s  # -1 for none
 
 
-def _net(left: SideRows, right: SideRows, places: _RightPlaces, span: Span) -> _LeftMatches:
+def _net(left: JoinRows, right: JoinRows, places: _RightPlaces, span: Span) -> _LeftMatches:
     """Return the matches before the step, and after it."""
     size = left.rows.height
     found = [places.rows_at(places.nearest(each[places.rows])) for each in (right.before, right.after)]
@@ -136,7 +136,7 @@ def _net(left: SideRows, right: SideRows, places: _RightPlaces, span: Span) -> _
     )
 
 
-def _at_each_time(left: SideRows, right: SideRows, places: _RightPlaces) -> _LeftMatches:
+def _at_each_time(left: JoinRows, right: JoinRows, places: _RightPlaces) -> _LeftMatches:
     moments = np.unique(np.concatenate([[OLD], left.times, right.times]))
     size = 1 << len(moments).bit_length()  # so that a row that is there at all times has one node
     own = cumulated(*(int64s(left.events, name) for name in ("__row", TIME, WEIGHT)))
@@ -159,7 +159,7 @@ def _at_each_time(left: SideRows, right: SideRows, places: _RightPlaces) -> _Lef
 
 
 def _nearer(
-    right: SideRows, places: _RightPlaces, begins: Int64s, ends: Int64s, moments: Int64s, size: int
+    right: JoinRows, places: _RightPlaces, begins: Int64s, ends: Int64s, moments: Int64s, size: int
 ) -> Iterator[Int64s]:
     """Yield when right rows change that may become or be the match of a left row that is there."""
     place_of = np.full(right.rows.height, -1)
@@ -188,7 +188,7 @@ def _nearer(
             yield np.unique(row[there] * size + at[event][there])
 
 
-def _nodes(right: SideRows, place_of: Int64s, moments: Int64s, size: int) -> Iterator[Int64s]:
+def _nodes(right: JoinRows, place_of: Int64s, moments: Int64s, size: int) -> Iterator[Int64s]:
     """Yield, for intervals of 1, 2, 4, … moments, the places of the rows that are there for the whole interval.
 
     Each row is there at a moment in just one of the intervals that contain it.

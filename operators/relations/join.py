@@ -41,7 +41,7 @@ _LEFT, _RIGHT = "__left", "__right"
 
 
 @dataclass(frozen=True)
-class SideRows:
+class JoinRows:
     """The distinct rows of one input that a step concerns: those that change, and those of the same keys."""
 
     rows: pl.DataFrame
@@ -161,7 +161,7 @@ class _Input:
     def _keys_of(self, rows: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame([key.series(rows, name) for name, key in self.keys])
 
-    def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> SideRows:
+    def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> JoinRows:
         """Return the rows that a step concerns, given the numbers of the keys that change in both inputs."""
         if self.newest is not None:
             return self._of_newest(changes, self.newest(other))
@@ -187,9 +187,9 @@ class _Input:
             matches[old] = int64s(found, _MATCHES)
         keys, places = self._keys_of(rows), np.concatenate([places[order], own_places])[first]
         times, weights = int64s(changes, TIME), int64s(changes, WEIGHT)
-        return SideRows(rows, keys, places, old, is_old, ids[found.height :], times, weights, before, matches)
+        return JoinRows(rows, keys, places, old, is_old, ids[found.height :], times, weights, before, matches)
 
-    def _of_newest(self, changes: pl.DataFrame, there: pl.DataFrame) -> SideRows:
+    def _of_newest(self, changes: pl.DataFrame, there: pl.DataFrame) -> JoinRows:
         """Return the rows that a step concerns, given those that are there after it: one of each key."""
         count, times, weights = there.height, int64s(changes, TIME), int64s(changes, WEIGHT)
         keys = pl.concat([self._keys_of(there), self._keys_of(changes)])
@@ -205,7 +205,7 @@ class _Input:
         before[: there.height] = 1
         # The partners of all rows are read too: they count as if all rows were new.
         old, is_old, places = np.flatnonzero(before), none > 0, none.view(np.uint64)
-        return SideRows(rows, self._keys_of(rows), places, old, is_old, ids, times, weights, before, none)
+        return JoinRows(rows, self._keys_of(rows), places, old, is_old, ids, times, weights, before, none)
 
 
 class JoinOperator(Operator):
@@ -296,7 +296,7 @@ class JoinOperator(Operator):
     def kept(self) -> Sequence[pl.DataFrame | None]:
         return [self._left.contents(), self._right.contents()]
 
-    def _pairs(self, left: SideRows, right: SideRows) -> pl.DataFrame:
+    def _pairs(self, left: JoinRows, right: JoinRows) -> pl.DataFrame:
         """Return the rows that match, of which at least one changes, by their positions."""
         one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
         two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
@@ -316,7 +316,7 @@ class JoinOperator(Operator):
         frame = pl.DataFrame(columns) if columns else pairs
         return pairs.filter(self._condition.series(frame, "__condition"))
 
-    def _matched(self, left: SideRows, right: SideRows, pairs: pl.DataFrame) -> pl.DataFrame:
+    def _matched(self, left: JoinRows, right: JoinRows, pairs: pl.DataFrame) -> pl.DataFrame:
         events = (
             pairs.join(left.events.rename({"__row": _LEFT}), on=_LEFT, maintain_order="left_right")
             .join(right.events.rename({"__row": _RIGHT}), on=_RIGHT, suffix="_right", maintain_order="left_right")
@@ -332,7 +332,7 @@ class JoinOperator(Operator):
         rows = left.rows[int64s(events, _LEFT)].hstack(right.rows[int64s(events, _RIGHT)].get_columns())
         return delta_frame(rows, int64s(events, TIME), int64s(events, WEIGHT))
 
-    def _net(self, left: SideRows, right: SideRows, pairs: pl.DataFrame, span: Span) -> pl.DataFrame:
+    def _net(self, left: JoinRows, right: JoinRows, pairs: pl.DataFrame, span: Span) -> pl.DataFrame:
         """Return the pairs that come or leave, if all changes count at the end of the step."""
         one, two = int64s(pairs, _LEFT), int64s(pairs, _RIGHT)
         weights = left.after[one] * right.after[two] - left.before[one] * right.before[two]
@@ -340,7 +340,7 @@ class JoinOperator(Operator):
         rows = left.rows[one[differs]].hstack(right.rows[two[differs]].get_columns())
         return delta_frame(rows, span.until - 1, weights[differs])
 
-    def _net_alone(self, side: SideRows, other: SideRows, at: Int64s, partners: Int64s, span: Span) -> _Alone:
+    def _net_alone(self, side: JoinRows, other: JoinRows, at: Int64s, partners: Int64s, span: Span) -> _Alone:
         before, after, old = side.matches.copy(), side.matches.copy(), side.is_old[at]
         np.add.at(before, at, np.where(old, 0, other.before[partners]))
         np.add.at(after, at, other.after[partners] - np.where(old, other.before[partners], 0))
@@ -349,7 +349,7 @@ class JoinOperator(Operator):
         changed = np.flatnonzero(there)
         return delta_frame(side.rows[changed], span.until - 1, there[changed]), after
 
-    def _alone(self, side: SideRows, other: SideRows, at: Int64s, partners: Int64s, span: Span) -> _Alone:
+    def _alone(self, side: JoinRows, other: JoinRows, at: Int64s, partners: Int64s, span: Span) -> _Alone:
         pairs = pl.DataFrame({"__at": at, "__row": partners})
         met = pairs.join(other.events, on="__row", maintain_order="left_right")
         ids, times, weights = int64s(met, "__at"), int64s(met, TIME), int64s(met, WEIGHT)
@@ -378,7 +378,7 @@ class JoinOperator(Operator):
         alone = alone.with_columns(pl.lit(None, self.dtypes[name]).alias(name) for name in missing)
         return alone[self.nothing.columns]
 
-    def _keep(self, kept: _Input, side: SideRows, matches: Int64s, until: int) -> None:
+    def _keep(self, kept: _Input, side: JoinRows, matches: Int64s, until: int) -> None:
         if not kept.kept or kept.newest is not None:
             return
         differs = side.changes | (matches != side.matches)

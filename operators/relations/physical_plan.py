@@ -19,7 +19,7 @@ from .newest import NewestByArrival, NewestWindow
 from .operator import Evaluable, Operator
 from .ordered_rows import Ordered, TopRows
 from .plan.aggregates import error_of, share_of
-from .plan.bounds import needed_of, never_changes, only_grows
+from .plan.bounds import changes_of_groups, needed_of, never_changes, only_grows
 from .plan.identity import identity
 from .plan.nodes import (
     Aggregation,
@@ -133,7 +133,11 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             stays = only_grows(source)
             calls = [_call(each, compile_, source.schema, stays=stays) for each in aggregates]
             return AggregateOperator(
-                node.schema, [(name, compile_(each, source.schema)) for name, each in by], calls, state
+                node.schema,
+                [(name, compile_(each, source.schema)) for name, each in by],
+                calls,
+                state,
+                changes_of_groups(node) if clock == "event" else None,
             )
         case Distinct():
             return Multiplicities(node.schema, 1, RULES["distinct"], state)

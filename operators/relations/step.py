@@ -68,10 +68,11 @@ class RelationContents:
 
     def _contents(self, each: OperatorRun) -> pl.DataFrame:
         found = each.operator.contents()
-        if found is None:
-            if each.operator.forgets:
-                self._lacking.add(each.part.key)
+        if each.operator.forgets:
+            self._lacking.add(each.part.key)
+            if found is None:
                 return each.operator.nothing
+        if found is None:
             again = each.part.make(OperatorState.in_memory())
             found = again.step(self._inputs(each), self._span._replace(before=LOWEST))
         found = found.select(each.operator.nothing.columns)

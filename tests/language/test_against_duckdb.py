@@ -104,6 +104,28 @@ def test_streams_without_windows_meet_each_row_as_of_its_time(given_rows, cuts):
         assert rows_at(changes, tau) == expected_at(_AS_OF.format(" [RANGE UNBOUNDED]"), given_rows, tau), tau
 
 
+_MINUTES = "(SELECT date_trunc('minute', t) AS h, MAX(bid) AS m FROM quote{0} GROUP BY 1) AS b"
+_BY_TIME = [
+    """SELECT date_trunc('hour', t) AS h, sym, COUNT(*) AS c, SUM(px) AS s, MAX(n) AS m, COUNT(DISTINCT n) AS d,
+    COUNT(*) FILTER (WHERE n > 0) AS f, MEDIAN(n) AS e FROM trade{0} GROUP BY date_trunc('hour', t), sym""",
+    """SELECT date_trunc('minute', t) AS h, MIN(sym) AS m, COUNT(*) AS c FROM trade{0} WHERE n > 0
+    GROUP BY date_trunc('minute', t), t HAVING COUNT(*) > 1""",
+    "SELECT CAST(t AS DATE) AS d, COUNT(DISTINCT t) AS c FROM trade{0} GROUP BY CAST(t AS DATE)",
+    f"""SELECT a.h, x, m FROM (SELECT date_trunc('minute', t) AS h, COUNT(*) AS x FROM trade{{0}} GROUP BY 1) AS a
+    FULL JOIN {_MINUTES} ON a.h = b.h""",
+    f"SELECT n, m FROM trade{{0}} AS a JOIN {_MINUTES} ON a.t BETWEEN b.h AND b.h + INTERVAL '1' HOUR",
+    f"SELECT n, m FROM trade{{0}} AS a JOIN {_MINUTES} ON a.t BETWEEN b.h - INTERVAL '90' MINUTE AND b.h",
+]
+
+
+@pytest.mark.parametrize("sql", _BY_TIME)
+@given(given_rows=rows_of_streams([TRADE, QUOTE]), cuts=_CUTS)
+def test_groups_by_a_truncated_time_stay_and_are_what_sql_finds(sql, given_rows, cuts):
+    changes = evaluated(f"{sql.format('')} EMIT CHANGES", given_rows, cuts)
+    for tau in {_us(EPOCH), *changes["__time"], END_US}:
+        assert rows_at(changes, tau) == expected_at(sql.format(" [RANGE UNBOUNDED]"), given_rows, tau), tau
+
+
 _OF_TIME = (
     "SELECT n, MAX(begins) AS x, MIN(begins) AS y, COUNT(DISTINCT begins) AS z FROM {} GROUP BY n",
     "SELECT MAX(begins) AS x, MIN(begins) FILTER (WHERE n > 0) AS y FROM {}",

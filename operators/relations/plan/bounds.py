@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import NamedTuple
 
-import pyarrow.types as patypes
-
 from ....expressions.kinds import spark_name
-from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts, fields
+from ....expressions.nodes import Call, Expression, Field, conjuncts, fields
 from ....expressions.nodes import walk as walk_parts
 from ...aggregates.sketches import sketchable
 from .aggregates import error_of
@@ -41,30 +38,7 @@ from .nodes import (
     WindowOver,
     walk,
 )
-
-# Parts of a time that come again: they have few values.
-_CYCLIC = frozenset(
-    [
-        "hour",
-        "minute",
-        "second",
-        "month",
-        "quarter",
-        "day",
-        "dayofmonth",
-        "dayofweek",
-        "dayofyear",
-        "weekday",
-        "weekofyear",
-        "week",
-        "dayname",
-        "monthname",
-    ]
-)
-
-# A day of a time zone is longer or shorter than 24 hours by what its clocks are set: by a day at most, where a zone
-# crosses the date line.
-_CLOCKS_SET_US = 86_400_000_000
+from .periods import CLOCKS_SET_US, goes_on, length_text, moved, period_of
 
 
 @dataclass(frozen=True)
@@ -77,46 +51,13 @@ class Growth:
     times: frozenset[str] = frozenset()  # Columns with ever new values, such as an event time.
     # Columns that are an event time: for how many µs after it a row may still come.
     clocks: Mapping[str, int] = field(default_factory=dict[str, int])
-    stay: int | None = None  # For how many µs after its time a row stays at most; None if unknown.
+    stay: int | None = None  # For how many µs after its time a row may leave; None if unknown.
     source: Node | None = None  # If it grows: the window that lets no row leave.
-
-
-def goes_on(expression: Expression, times: frozenset[str]) -> bool:
-    """Return whether the expression has ever new values as time passes."""
-    if isinstance(expression, Field):
-        return expression.name in times
-    if isinstance(expression, Constant) or patypes.is_boolean(expression.type):
-        return False
-    if expression.function in _CYCLIC:
-        return False
-    return any(goes_on(each, times) for each in expression.arguments)
 
 
 def never_changes(node: Node) -> bool:
     """Return whether a relation reads only stored relations, and so never changes."""
     return all(each.static if isinstance(each, Stream) else not isinstance(each, Changes) for each in walk(node))
-
-
-def _moved(expression: Expression) -> tuple[str, int] | None:
-    """Return a column and the µs added to it, if the expression is no more than that."""
-    if isinstance(expression, Field):
-        return expression.name, 0
-    if not isinstance(expression, Call):
-        return None
-    if expression.function == "cast" and expression.arguments[0].type == expression.type:
-        return _moved(expression.arguments[0])
-    function = expression.function.removesuffix("_in_zone")
-    adds = function in {"add", "add_interval"}
-    if not (adds or function in {"subtract", "subtract_interval"}) or not 2 <= len(expression.arguments) <= 3:
-        return None
-    one, other = expression.arguments[:2]
-    if isinstance(one, Constant) and adds:
-        one, other = other, one
-    inner = _moved(one)
-    if inner is None or not isinstance(other, Constant) or not isinstance(other.value, timedelta):
-        return None
-    length = other.value // timedelta(microseconds=1)
-    return inner[0], inner[1] + (length if adds else -length)
 
 
 class Partners(NamedTuple):
@@ -158,10 +99,10 @@ def _differences(join: Join) -> Iterable[tuple[str, str, int]]:
 
 
 def _difference(function: str, one: Expression, other: Expression) -> Iterable[tuple[str, str, int]]:
-    first, second = _moved(one), _moved(other)
+    first, second = moved(one), moved(other)
     if first is None or second is None:
         return
-    more = _CLOCKS_SET_US * sum(
+    more = CLOCKS_SET_US * sum(
         isinstance(each, Call) and each.function.endswith("_in_zone")
         for side in (one, other)
         for each in walk_parts(side)
@@ -203,20 +144,6 @@ class StateBound:
     node: Node
     keeps: str  # The state and its bound, for users; "" for none.
     sides: tuple[str | int, ...] = ()
-
-
-def length_text(us: int) -> str:
-    """Return a duration in the largest unit of which it is a whole multiple."""
-    for name, unit in (
-        ("day", 86_400_000_000),
-        ("hour", 3_600_000_000),
-        ("minute", 60_000_000),
-        ("second", 1_000_000),
-        ("millisecond", 1_000),
-    ):
-        if us and us % unit == 0:
-            return f"{us // unit} {name}" + ("" if us == unit else "s")
-    return f"{us} microseconds"
 
 
 def state_of(plan: Node) -> tuple[StateBound, ...]:
@@ -301,6 +228,7 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         return Growth(retracts=False, static=True)
     times = inner.times
     late, stay = 0, None
+    bounds: dict[str, int] = {}
     if isinstance(window, TimeRange):
         late = window.slide_us or 0
         stay = window.range_us + late
@@ -313,6 +241,7 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         )
         if window.columns:
             times = times | {"window_start", "window_end"}
+            bounds = {"window_start": window.size_us, "window_end": 0}
     elif isinstance(window, Now):
         stay = 1
         states.append(StateBound(node, "the rows of one instant"))
@@ -333,7 +262,7 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         states.append(StateBound(node, ""))
         return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
-    return Growth(times=times, clocks=clocks, stay=stay)
+    return Growth(times=times, clocks=clocks | bounds, stay=stay)
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
@@ -352,8 +281,12 @@ def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) ->
 
 def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -> Growth:
     by = [each for _, each in node.by]
-    _few(by, inner, "GROUP BY", node)
+    changes = _changes_of_groups(node, inner)
+    if changes is None:
+        _few(by, inner, "GROUP BY", node)
     group = f"({_names(by)})" if by else "the whole"
+    if changes is not None:
+        group += f", until {length_text(changes)} after its first row"
     keeps = [f"{len(node.aggregates)} partial aggregate{'' if len(node.aggregates) == 1 else 's'} per {group}"]
     for each in node.aggregates:
         if each.function == "approx_count_distinct" and _only_grows(inner):
@@ -370,7 +303,7 @@ def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -
         # Rows that leave a window take a minimum with them: then all values are kept, with their counts.
         per_value = per_value or (each.function in {"min", "max", "approx_count_distinct"} and not _only_grows(inner))
         if per_value and each.arguments:
-            if each.function in _PER_VALUE or each.distinct:
+            if changes is None and (each.function in _PER_VALUE or each.distinct):
                 _few(each.arguments, inner, each.function.upper(), node)
             keeps.append(f"a weight per value of {_names(each.arguments)} in each group")
     states.append(StateBound(node, "; ".join(dict.fromkeys(keeps))))
@@ -380,7 +313,48 @@ def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -
         for each in node.aggregates
         if each.function != "count" and any(goes_on(x, inner.times) for x in each.arguments)
     ]
-    return Growth(static=inner.static, retracts=not inner.static, times=frozenset(times))
+    clocks = _clocks_of_groups(node, inner)
+    return Growth(
+        changes is not None,
+        not inner.static,
+        inner.static,
+        frozenset(times),
+        clocks,
+        max(clocks.values(), default=None),
+        inner.source,
+    )
+
+
+def _changes_of_groups(node: GroupAggregates, inner: Growth) -> int | None:
+    """Return for how many µs after its first row a group may change, if rows stay for ever; None if not bounded."""
+    if not inner.grows or (inner.retracts and inner.stay is None):
+        return None
+    periods = [period_of(each, inner.clocks) for _, each in node.by]
+    length = min((each for each in periods if each is not None), default=None)
+    return length if length is None or not inner.retracts else length + (inner.stay or 0)
+
+
+def _clocks_of_groups(node: GroupAggregates, inner: Growth) -> dict[str, int]:
+    """Return for how many µs after the times in its columns a group may change."""
+    if inner.retracts and inner.stay is None:
+        return {}
+    late = (inner.stay or 0) if inner.retracts else 0
+    found: dict[str, int] = {}
+    for name, each in node.by:
+        # Both are no later than the time of the row.
+        time = each.arguments[1] if isinstance(each, Call) and each.function.startswith("date_trunc") else each
+        period = period_of(each, inner.clocks) if isinstance(time, Field) else None
+        if period is not None:
+            found[name] = period + late
+    return found
+
+
+def changes_of_groups(node: GroupAggregates) -> int | None:
+    """Return for how many µs after its first row a group may change, if groups come for ever; None for others."""
+    try:
+        return _changes_of_groups(node, growth_of(node.source))
+    except UnboundedError:
+        return None
 
 
 def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:

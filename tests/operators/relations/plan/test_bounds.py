@@ -95,8 +95,8 @@ def test_joins_keep_what_may_still_meet(sql, sides):
 @pytest.mark.parametrize(
     ("sql", "part", "at"),
     [
-        ("SELECT t, COUNT(*) FROM trade GROUP BY t", "GROUP BY", "trade"),
-        ("SELECT date_trunc('DAY', t) AS d, COUNT(*) FROM trade GROUP BY 1", "GROUP BY", "trade"),
+        ("SELECT unix_micros(t) AS u, COUNT(*) FROM trade GROUP BY 1", "GROUP BY", "trade"),
+        ("SELECT date_trunc('DAY', t) AS d FROM trade UNION SELECT t FROM quote [NOW]", "UNION", "trade"),
         ("SELECT COUNT(DISTINCT t) FROM trade", "COUNT", "trade"),
         ("SELECT MEDIAN(unix_micros(t)) FROM trade", "MEDIAN", "trade"),
         ("SELECT * FROM trade UNION SELECT * FROM trade", "UNION", "trade"),

@@ -1,0 +1,140 @@
+"""Expressions of times: which go on for ever, and for how long they have one value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+import pyarrow.types as patypes
+
+from ....expressions.nodes import Call, Constant, Expression, Field
+
+# Parts of a time that come again: they have few values.
+_CYCLIC = frozenset(
+    [
+        "hour",
+        "minute",
+        "second",
+        "month",
+        "quarter",
+        "day",
+        "dayofmonth",
+        "dayofweek",
+        "dayofyear",
+        "weekday",
+        "weekofyear",
+        "week",
+        "dayname",
+        "monthname",
+    ]
+)
+
+# A day of a time zone is longer or shorter than 24 hours by what its clocks are set: by a day at most, where a zone
+# crosses the date line.
+CLOCKS_SET_US = 86_400_000_000
+
+_DAY_US = 86_400_000_000
+_UNITS_US = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    **dict.fromkeys(("DAY", "DD"), _DAY_US),
+    "WEEK": 7 * _DAY_US,
+    **dict.fromkeys(("MONTH", "MM", "MON"), 31 * _DAY_US),
+    "QUARTER": 92 * _DAY_US,
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), 366 * _DAY_US),
+}
+
+
+def goes_on(expression: Expression, times: frozenset[str]) -> bool:
+    """Return whether the expression has ever new values as time passes."""
+    if isinstance(expression, Field):
+        return expression.name in times
+    if isinstance(expression, Constant) or patypes.is_boolean(expression.type):
+        return False
+    if expression.function in _CYCLIC:
+        return False
+    return any(goes_on(each, times) for each in expression.arguments)
+
+
+def moved(expression: Expression) -> tuple[str, int] | None:
+    """Return a column and the µs added to it, if the expression is no more than that."""
+    if isinstance(expression, Field):
+        return expression.name, 0
+    if not isinstance(expression, Call):
+        return None
+    if expression.function == "cast" and expression.arguments[0].type == expression.type:
+        return moved(expression.arguments[0])
+    function = expression.function.removesuffix("_in_zone")
+    adds = function in {"add", "add_interval"}
+    if not (adds or function in {"subtract", "subtract_interval"}) or not 2 <= len(expression.arguments) <= 3:
+        return None
+    one, other = expression.arguments[:2]
+    if isinstance(one, Constant) and adds:
+        one, other = other, one
+    inner = moved(one)
+    if inner is None or not isinstance(other, Constant) or not isinstance(other.value, timedelta):
+        return None
+    length = other.value // timedelta(microseconds=1)
+    return inner[0], inner[1] + (length if adds else -length)
+
+
+def period_of(expression: Expression, clocks: Mapping[str, int]) -> int | None:
+    """Return for how many µs after a time rows with the same value may still come; None if that is not bounded.
+
+    ``clocks`` are columns of times, and for how many µs after each a row may still come.
+    """
+    if isinstance(expression, Field):
+        return clocks.get(expression.name)
+    if isinstance(expression, Constant):
+        return None
+    shift = moved(expression)
+    if shift is not None:
+        return clocks.get(shift[0])
+    function, arguments = expression.function, expression.arguments
+    more = CLOCKS_SET_US if function.endswith(("_in_zone", "local_time")) else 0
+    function = function.removesuffix("_in_zone")
+    if function in {"date_trunc", "trunc"}:
+        unit, time = arguments[:2] if function == "date_trunc" else arguments[1::-1]
+        length = _UNITS_US.get(str(unit.value).upper()) if isinstance(unit, Constant) else None
+    elif function == "date_format":
+        time, length = arguments[0], _length_of_format(arguments[1])
+    elif function == "cast" and patypes.is_timestamp(arguments[0].type) and patypes.is_date(expression.type):
+        time, length = arguments[0], _DAY_US
+    elif function == "local_time" or (function == "cast" and patypes.is_string(expression.type)):
+        time, length = arguments[0], 0
+    elif function == "year":
+        time, length = arguments[0], _UNITS_US["YEAR"]
+    else:
+        return None
+    inner = period_of(time, clocks)
+    return None if inner is None or length is None else inner + length + more
+
+
+def _length_of_format(pattern: Expression) -> int | None:
+    """Return the length of the times that a format writes alike, if it writes the year."""
+    if not isinstance(pattern, Constant):
+        return None
+    letters = re.sub("'[^']*'", "", str(pattern.value))
+    if "yyyy" not in letters:
+        return None
+    if "D" in letters or ("M" in letters and "d" in letters):
+        return _DAY_US
+    return _UNITS_US["MONTH" if "M" in letters else "YEAR"]
+
+
+def length_text(us: int) -> str:
+    """Return a duration in the largest unit of which it is a whole multiple."""
+    for name, unit in (
+        ("day", 86_400_000_000),
+        ("hour", 3_600_000_000),
+        ("minute", 60_000_000),
+        ("second", 1_000_000),
+        ("millisecond", 1_000),
+    ):
+        if us and us % unit == 0:
+            return f"{us // unit} {name}" + ("" if us == unit else "s")
+    return f"{us} microseconds"
