@@ -31,6 +31,9 @@ _NOT_HERE = {
     "VALUES": ("VALUES is not supported", "name a stream or a stored relation in FROM"),
 }
 
+# Results of windows in Python that queries lack, with their arguments.
+_OF_OPEN_WINDOWS = {"EARLY": "output='all', early=True", "EAGER": "output='eager'", "LAZY": "output='latest'"}
+
 
 class StreamWindow(Expression):
     """``[PARTITION BY k RANGE 10 MINUTES SLIDE 1 MINUTE WHERE p]`` behind a stream."""
@@ -209,6 +212,11 @@ class SourceGrammar(Terms):
     def _table_function(self) -> TableFunction:
         start = self._curr
         kind = self._curr.text.upper()
+        if kind == "SESSION":
+            self.refuse(
+                "SESSION is not a function of queries",
+                hint="in Python, stream.session_window('5 minutes', output='all').agg(…) has sessions of the key",
+            )
         if kind not in TABLE_FUNCTIONS:
             self.refuse(f"there is no table function {kind}", expected=", ".join(TABLE_FUNCTIONS))
         self._advance(2)
@@ -316,6 +324,13 @@ class Grammar(SourceGrammar):
             if not self._match_texts(("INTERVAL",), advance=False):
                 self.unexpected("INTERVAL after PERIODIC", hint="EMIT PERIODIC INTERVAL '5' SECONDS")
             return self.made(start, Emit(this=this, kind="PERIODIC", every=self.interval()))
+        if self._match_texts(_OF_OPEN_WINDOWS, advance=False):
+            word = self._curr.text.upper()
+            self.refuse(
+                f"EMIT {word} is not supported: TUMBLE and HOP hold windows that have ended",
+                hint="s [RANGE 1 HOUR] holds the rows of the last hour at each time; in Python, "
+                f"stream.window('1 hour', {_OF_OPEN_WINDOWS[word]}) emits such results",
+            )
         return self.unexpected("CHANGES, ON WINDOW CLOSE or PERIODIC after EMIT")
 
     # --- queries ----------------------------------------------------------------------------------------------------
