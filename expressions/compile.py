@@ -47,7 +47,7 @@ _KERNELS: Mapping[str, Kernel] = {
 }
 _RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
 """Spark evaluates the divisor first, so the dividend cannot fail where it is null."""
-_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "xxhash64"}
+_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "struct", "xxhash64"}
 """Spark evaluates all operands, even beside a null."""
 
 
@@ -228,7 +228,8 @@ class _Compiler:
         if isinstance(expression, Constant):
             return Value(literal(expression.value, expression.type))
         value = self._call(expression)
-        return as_constant(value, expression) if value.constant else value
+        nested = pa.types.is_struct(expression.type)
+        return as_constant(value, expression) if value.constant and not nested else value
 
     def _column(self, field: Field) -> Value:
         index = self._schema.get_field_index(field.name)

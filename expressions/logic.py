@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 from .columnar import Builder, Kernel, RowFailure, Stages, Value, polars_type, when_needed
 
@@ -143,14 +145,50 @@ def _extreme(build: Builder, values: tuple[pl.Expr, ...], *, greatest: bool) -> 
     return best
 
 
+def _compared(compare: Callable[[pl.Expr, pl.Expr], pl.Expr], of_rows: Kernel) -> Kernel:
+    """Return a comparison; as in Spark, null is less than any other value of a struct's field, and equal to null."""
+
+    def build(builder: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:
+        one, two = (each.type for each in builder.call.arguments)
+        if not pa.types.is_struct(one):
+            return compare(left, right)
+        left, right = builder.share(left), builder.share(right)
+        return pl.when(left.is_not_null() & right.is_not_null()).then(of_rows(left, right, one, two))
+
+    return build
+
+
+def _pairs(left: pl.Expr, right: pl.Expr, one: pa.DataType, two: pa.DataType) -> list[tuple[Any, ...]]:
+    """Return both values of each field, and their types."""
+    pairs = zip(one, two, strict=True)
+    return [(left.struct.field(a.name), right.struct.field(b.name), a.type, b.type) for a, b in pairs]
+
+
+def _same(left: pl.Expr, right: pl.Expr, one: pa.DataType, two: pa.DataType) -> pl.Expr:
+    if not pa.types.is_struct(one):
+        return left.eq_missing(right)
+    both = [_same(*each) for each in _pairs(left, right, one, two)]
+    return (left.is_null() & right.is_null()) | (left.is_not_null() & right.is_not_null() & pl.all_horizontal(both))
+
+
+def _less(left: pl.Expr, right: pl.Expr, one: pa.DataType, two: pa.DataType) -> pl.Expr:
+    first = left.is_null() & right.is_not_null()
+    if not pa.types.is_struct(one):
+        return first | (left < right).fill_null(value=False)
+    less: pl.Expr = pl.lit(value=False)
+    for each in reversed(_pairs(left, right, one, two)):
+        less = _less(*each) | (_same(*each) & less)
+    return first | (left.is_not_null() & right.is_not_null() & less)
+
+
 COMPARISONS: Mapping[str, Kernel] = {
-    "eq": lambda _, left, right: left == right,
-    "ne": lambda _, left, right: left != right,
-    "lt": lambda _, left, right: left < right,
-    "le": lambda _, left, right: left <= right,
-    "gt": lambda _, left, right: left > right,
-    "ge": lambda _, left, right: left >= right,
-    "eq_null_safe": lambda _, left, right: left.eq_missing(right),
+    "eq": _compared(lambda left, right: left == right, _same),
+    "ne": _compared(lambda left, right: left != right, lambda *each: ~_same(*each)),
+    "lt": _compared(lambda left, right: left < right, _less),
+    "le": _compared(lambda left, right: left <= right, lambda left, right, one, two: ~_less(right, left, two, one)),
+    "gt": _compared(lambda left, right: left > right, lambda left, right, one, two: _less(right, left, two, one)),
+    "ge": _compared(lambda left, right: left >= right, lambda *each: ~_less(*each)),
+    "eq_null_safe": lambda build, left, right: _same(left, right, *(each.type for each in build.call.arguments)),
     "is_null": lambda _, value: value.is_null(),
     "is_not_null": lambda _, value: value.is_not_null(),
     "isnan": lambda _, value: value.is_nan().fill_null(value=False),
@@ -202,7 +240,13 @@ def _join(build: Builder, array: pl.Expr, *_: pl.Expr) -> pl.Expr:
     return kept.list.join(between)
 
 
+def _struct(build: Builder, *values: pl.Expr) -> pl.Expr:
+    pairs = zip(values, build.type, strict=True)
+    return pl.struct([each.alias(field.name) for each, field in pairs])
+
+
 NESTED: Mapping[str, Kernel] = {
+    "struct": _struct,
     "get_field": _get_field,
     "get": _get,
     "get_item": _get_item,

@@ -15,7 +15,8 @@ from .literals import interval, number, type_of, whole_type
 from .nodes import Constant, Expression, Field
 from .places import Text, near
 from .reader import InList, Sum
-from .types import call, cast, in_list
+from .terms import ROWS
+from .types import call, cast, in_list, row
 
 
 @dataclass(frozen=True)
@@ -264,10 +265,6 @@ class ScalarBinder:
         return self.call(node, "eq_null_safe", [this, self.bind(node.expression)])
 
     def _in(self, node: exp.Expr) -> Expression:
-        if isinstance(node.this, exp.Tuple):
-            raise self.text.error(
-                node.this, "several columns in IN need a subquery", hint="compare each with AND and OR"
-            )
         return self.call(node, "in", [self.bind(node.this), *(self.bind(each) for each in node.expressions)])
 
     def _in_list(self, node: exp.Expr) -> Expression:
@@ -306,8 +303,27 @@ class ScalarBinder:
         part = node.name.lower()
         return self.call(node, _PARTS.get(part, part), [self.bind(node.expression)])
 
+    def row(self, node: exp.Expr) -> Expression:
+        """Bind ``(a, b)``, ``STRUCT(a, b AS c)`` or ``ROW(a, b)``; as in Spark, columns give their names to fields."""
+        parts = [unwrapped(each) for each in node.expressions]
+        names = [
+            each.alias or each.name
+            if isinstance(each, exp.Alias | exp.Column)
+            else each.expression.name
+            if isinstance(each, exp.Dot)
+            else f"col{at + 1}"
+            for at, each in enumerate(parts)
+        ]
+        values = [self.bind(each.this if isinstance(each, exp.Alias) else each) for each in parts]
+        try:
+            return row(values, names) if values else call("struct", values)
+        except SchemaError as error:
+            raise self.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
+
     def _function(self, node: exp.Expr) -> Expression:
         name = node.this.lower()
+        if node.this in ROWS:
+            return self.row(node)
         check_steady(node, name, self.text)
         if any(isinstance(each, exp.Star | exp.Distinct) for each in node.expressions):
             raise self.text.error(node, f"{name.upper()} looks at other rows, which is not supported {self.where}")
@@ -336,10 +352,6 @@ def _word(_: ScalarBinder, node: exp.Expr) -> Expression:
 
 def _invert(self: ScalarBinder, node: exp.Expr) -> Expression:
     return self.call(node, "bitwise_not", [self.bind(node.this)])
-
-
-def _alone(self: ScalarBinder, node: exp.Expr) -> Expression:
-    raise self.text.error(node, "several values in brackets stand only before IN (SELECT …)")
 
 
 def _other_rows(self: ScalarBinder, node: exp.Expr) -> Expression:
@@ -372,7 +384,7 @@ ScalarBinder.rules = {
     exp.Paren: _through,
     Sum: ScalarBinder._sum,
     exp.TryCast: ScalarBinder._cast,
-    exp.Tuple: _alone,
+    exp.Tuple: ScalarBinder.row,
     exp.Var: _word,
     exp.Window: _other_rows,
 }

@@ -36,6 +36,7 @@ _LEVELS: tuple[dict[T, type[exp.Binary]], ...] = (
     {T.STAR: exp.Mul, T.SLASH: exp.Div, T.MOD: exp.Mod, T.DIV: exp.IntDiv},
 )
 _WITH_UNITS = frozenset(["TIMESTAMPADD", "TIMESTAMPDIFF", "DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF"])
+ROWS = frozenset(["STRUCT", "ROW"])
 _SHIFTS = {"<<": "SHIFTLEFT", ">>": "SHIFTRIGHT", ">>>": "SHIFTRIGHTUNSIGNED"}
 # The types of 5Y, 5S, 5L, 5F, 5D, which sqlglot reads as casts.
 _SUFFIXES = {
@@ -372,6 +373,8 @@ class Terms(Reader):
         begin = self._curr
         if self._match(T.DISTINCT):
             return [self.made(begin, exp.Distinct(expressions=self.commas(self.scalar)))]
+        if name in ROWS:
+            return self.commas(self.item)
         self._match_texts(("ALL",))
         if name == "POSITION":
             part = self._level(0)

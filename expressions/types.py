@@ -33,7 +33,7 @@ from .kinds import (
     spark_name,
     standard,
 )
-from .nodes import Call, Constant, Expression
+from .nodes import Call, Constant, Expression, chain
 from .numbers import BIT_RULES
 from .text import POSITION_RULES
 from .times import MONTH_RULES
@@ -50,8 +50,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     _NESTED: (
         *("aggregate", "array", "array_append", "array_distinct", "array_except", "array_intersect", "array_sort"),
         *("array_union", "arrays_overlap", "arrays_zip", "exists", "explode", "filter", "flatten", "forall", "map"),
-        *("map_concat", "map_filter", "map_from_arrays", "map_keys", "map_values", "named_struct", "posexplode"),
-        *("reduce", "sequence", "slice", "sort_array", "split", "str_to_map", "struct", "transform", "zip_with"),
+        *("map_concat", "map_filter", "map_from_arrays", "map_keys", "map_values", "posexplode"),
+        *("reduce", "sequence", "slice", "sort_array", "split", "str_to_map", "transform", "zip_with"),
         *("from_csv", "from_json", "from_xml", "get_json_object", "json_array_length", "json_tuple", "parse_json"),
         *("parse_url", "schema_of_json", "to_csv", "to_json", "to_xml", "variant_get", "xpath"),
     ),
@@ -124,12 +124,78 @@ def _comparison(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) != 2:
         raise misfit(function, arguments, "two values")
     name = "eq_null_safe" if function == "equal_null" else function
+    if any(pa.types.is_struct(each.type) for each in arguments):
+        return Call(name, _alike_rows(function, arguments), BOOLEAN)
     values = with_common_type(arguments)
     if values[0].type == NULL:
         values = tuple(cast(each, BOOLEAN) for each in values)
     if pa.types.is_nested(values[0].type):
         raise misfit(function, arguments, "values that are no arrays, maps or structs")
     return Call(name, values, BOOLEAN)
+
+
+def _alike_rows(function: str, arguments: Sequence[Expression]) -> tuple[Expression, ...]:
+    """Return two structs whose fields, in their order, are of the same types."""
+    one, two = (
+        Constant(None, arguments[1 - at].type) if each.type == NULL else each for at, each in enumerate(arguments)
+    )
+    if not (pa.types.is_struct(one.type) and one.type.num_fields == getattr(two.type, "num_fields", 0)):
+        raise misfit(function, arguments, "two structs of as many fields")
+    pairs = [(_field_at(one, at), _field_at(two, at)) for at in range(one.type.num_fields)]
+    made = [
+        _alike_rows(function, pair) if any(pa.types.is_struct(each.type) for each in pair) else with_common_type(pair)
+        for pair in pairs
+    ]
+    if any(pa.types.is_nested(each.type) and not pa.types.is_struct(each.type) for each, _ in made):
+        raise misfit(function, arguments, "structs without arrays and maps")
+    named = next((each for each in (one, two) if not _is_row(each)), one)
+    names = [each.name for each in named.type]
+    return tuple(
+        _with_fields(function, each, values, names)
+        for each, values in zip((one, two), zip(*made, strict=True), strict=True)
+    )
+
+
+def _is_row(value: Expression) -> bool:
+    return isinstance(value, Call) and value.function == "struct"
+
+
+def _field_at(struct: Expression, at: int) -> Expression:
+    if isinstance(struct, Call) and struct.function == "struct":
+        return struct.arguments[at]
+    field = struct.type.field(at)
+    return standardized(Call("get_field", (struct, Constant(field.name, TEXT)), field.type))
+
+
+def _with_fields(function: str, struct: Expression, fields: Sequence[Expression], names: Sequence[str]) -> Expression:
+    """Return a struct with fields of other types, and one of given values with other names, too."""
+    if _is_row(struct):
+        return row(fields, names)
+    if [each.type for each in fields] != [each.type for each in struct.type]:
+        raise misfit(function, [struct], "structs of the same types", "compare the fields, or cast them")
+    return struct
+
+
+def row(values: Sequence[Expression], names: Sequence[str]) -> Expression:
+    """Return a struct of values; raise SchemaError if two of its fields have one name."""
+    twice = [name for at, name in enumerate(names) if name.casefold() in (each.casefold() for each in names[:at])]
+    if twice:
+        raise SchemaError(f"two fields are named {twice[0]}", hint=f"give one another name: … AS {twice[0]}2")
+    kind = pa.struct([pa.field(name, each.type) for name, each in zip(names, values, strict=True)])
+    return Call("struct", tuple(values), kind)
+
+
+def _struct(function: str, arguments: Sequence[Expression]) -> Expression:
+    if not arguments:
+        raise misfit(function, arguments, "one value or more")
+    return row(arguments, [f"col{at + 1}" for at in range(len(arguments))])
+
+
+def _named_struct(function: str, arguments: Sequence[Expression]) -> Expression:
+    names = [str(each.value) for each in arguments[::2] if isinstance(each, Constant) and each.type == TEXT]
+    if not arguments or 2 * len(names) != len(arguments):
+        raise misfit(function, arguments, "pairs of a literal name and a value")
+    return row(arguments[1::2], names)
 
 
 def _between(function: str, arguments: Sequence[Expression]) -> Expression:
@@ -142,6 +208,9 @@ def _between(function: str, arguments: Sequence[Expression]) -> Expression:
 def _in(function: str, arguments: Sequence[Expression]) -> Expression:
     if len(arguments) < 2:
         raise misfit(function, arguments, "a value and what it may be equal to")
+    if any(pa.types.is_struct(each.type) for each in arguments):
+        value, *others = arguments
+        return chain("or", [call("eq", [value, each]) for each in others])
     values = with_common_type(arguments)
     if pa.types.is_nested(values[0].type):
         raise misfit(function, arguments, "values that are no arrays, maps or structs")
@@ -237,6 +306,8 @@ def _get_field(function: str, arguments: Sequence[Expression]) -> Expression:
             expected=f"one of {', '.join(each.name for each in value.type)}",
             hint=f"{near[0]} is the nearest name" if near else "",
         )
+    if isinstance(value, Call) and value.function == "struct":
+        return value.arguments[[each.name for each in value.type].index(alike[0].name)]
     return standardized(Call(function, (value, Constant(alike[0].name, TEXT)), alike[0].type))
 
 
@@ -335,6 +406,9 @@ def _rules() -> Mapping[str, Rule]:
     rules |= _time_rules()
     rules |= {
         "get_field": _get_field,
+        "struct": _struct,
+        "row": _struct,
+        "named_struct": _named_struct,
         "get": _element,
         "get_item": _element,
         "element_at": _element,

@@ -14,6 +14,7 @@ from ..expressions.nodes import Call, Expression, Field, fields
 from ..expressions.places import Text
 from ..expressions.python_functions import PythonFunction
 from ..expressions.scalars import ColumnScope, ScalarBinder, check_steady
+from ..expressions.terms import ROWS
 from ..operators.relations.plan.aggregates import TEXT_LISTS, aggregation, is_aggregate, joined_list, text_list
 from ..operators.relations.plan.nodes import Aggregation, Order
 from .scope import is_outer
@@ -178,6 +179,8 @@ class Scalars(ScalarBinder):
         declared = function.args.get("declared")
         if declared is not None:
             return self._python(function, declared)
+        if function.this in ROWS:
+            return self.row(function)
         called = read_call(node, function, self.text)
         if called.name in {"grouping", "grouping_id"}:
             return self._grouping(node, called.name, [self.bind(each) for each in called.arguments])

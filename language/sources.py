@@ -327,7 +327,7 @@ def equalities(
     for each in conjuncts(condition):
         if isinstance(each, Call) and each.function == "eq":
             one, other = each.arguments
-            if fields(one) and fields(other):
+            if fields(one) and fields(other) and one.type == other.type:
                 if fields(one) <= left and fields(other) <= right:
                     pairs.append((one, other))
                     continue

@@ -84,6 +84,7 @@ _TAKES = {
     "subtract": "two numbers, two times, or a time and an interval",
     "get_field": "a struct, and the name of a field",
     "reverse": "a STRING, or an array",
+    **dict.fromkeys(("struct", "row"), "values, perhaps with names: `struct(a, b + 1 AS c)`, or `(a, b)`"),
     "decode": "a value, then pairs of what it may be and the result, and a default; or bytes and 'UTF-8'",
     "encode": "a STRING and 'UTF-8'",
     "overlay": "overlay(STRING, STRING, INT[, INT])",
@@ -93,6 +94,7 @@ _GIVES = {
     "encode": "BINARY",
     "try_subtract": "the type of `a - b`",
     "array_join": "STRING",
+    **dict.fromkeys(("struct", "row", "named_struct"), "STRUCT"),
     **dict.fromkeys(("get", "get_item", "element_at", "try_element_at"), "the type of the elements"),
 }
 """What the errors and the probes do not show."""
@@ -203,7 +205,7 @@ def _groups() -> dict[str, list[str]]:
     coded = encodings.ENCODING_RULES
     text, times = typing._text_rules(), typing._time_rules()
     nested = ("get_field", "get", "get_item", "element_at", "try_element_at", "size", "cardinality", "array_size")
-    nested += ("array_contains", "array_join")
+    nested += ("array_contains", "array_join", "struct", "row", "named_struct")
     casts = [name for name in typing.function_names() if "what CAST reads" in _error(name)]
     groups: dict[str, list[str]] = {"Operators": [name for name in OPERATORS if name in typing._rules()]}
     left = set(typing.function_names()) - set(OPERATORS) - _NOT_TYPED
@@ -214,7 +216,7 @@ def _groups() -> dict[str, list[str]]:
         ("Hashes", hashes),
         ("Text", tuple(text)),
         ("Dates and times", (*times, *months.MONTH_RULES)),
-        ("Arrays", nested),
+        ("Arrays and structs", nested),
         ("Casts", casts),
         ("Nulls and choices", tuple(left)),
     ):

@@ -298,6 +298,7 @@ class Sentences:
         sides = draw.choice((self.number, self.text, self.time, self.condition, self.binary))
         one, two = sides(depth), draw.choice((sides, self.any))(0)
         negated = self._pick("", "", "NOT ")
+        op = self._pick("=", "<>", "<", "<=", ">", ">=", "<=>")
         return self._one(
             lambda: f"({one} {self._pick('=', '<>', '<', '<=', '>', '>=', '<=>', '!=', '==')} {two})",
             lambda: f"({one} {self._pick('=', '<', '>', '<=>')} {two})",
@@ -308,6 +309,9 @@ class Sentences:
             lambda: f"({self.text(depth)} LIKE 'a!%b' ESCAPE '!')",
             lambda: f"({self.text(depth)} {negated}{self._pick('RLIKE', 'REGEXP')} '{draw.choice(_REGEX)}')",
             lambda: self._quantified(depth),
+            lambda: (
+                f"(struct({one} AS a, {self._column('i')} AS b) {op} struct({sides(0)} AS a, {self._column('i')} AS b))"
+            ),
             lambda: f"({one} IS {negated}NULL)",
             lambda: f"({self.condition(depth)} IS {negated}{self._pick('TRUE', 'FALSE')})",
             lambda: f"({one} IS {negated}DISTINCT FROM {two})",

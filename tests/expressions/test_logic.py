@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from kit.failures import fails
 
+from upstream.conf.errors import SchemaError
 from upstream.expressions.kinds import BOOLEAN, DOUBLE, INT, LONG, TEXT
 from upstream.expressions.nodes import Constant, Expression
 from upstream.expressions.types import call
@@ -201,3 +202,52 @@ def test_array_contains_is_null_where_a_null_may_be_the_value():
     arrays = [["a", None, "é"], [], [None], None], pa.list_(TEXT)
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT)]) == ["a-é", "", "", None]
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT), (["?"], TEXT)]) == ["a-?-é", "", "?", None]
+
+
+_PAIR = pa.struct([("a", INT), ("b", DOUBLE)])
+_STRUCTS = [None, *({"a": a, "b": b} for a in (None, 1, 2) for b in (None, -1.5, math.nan))]
+
+
+def _in_sparks_order(value):
+    """The key of a struct: null is less than any other value of a field, and equal to null; NaN is the greatest."""
+    fields = value.values()
+    return [(each is not None, each != each, 0 if each is None or each != each else each) for each in fields]
+
+
+@pytest.mark.parametrize(
+    ("function", "compare"),
+    [(name, getattr(operator, name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")],
+)
+def test_structs_compare_by_their_fields(function, compare):
+    left, right = zip(*product(_STRUCTS, _STRUCTS), strict=True)
+    found = evaluate(function, (left, _PAIR), (right, _PAIR))
+    assert found == [
+        None if one is None or two is None else compare(_in_sparks_order(one), _in_sparks_order(two))
+        for one, two in zip(left, right, strict=True)
+    ]
+
+
+def test_null_structs_are_alike_and_a_struct_of_nulls_is_no_null():
+    none = {"a": None, "b": None}
+    assert evaluate("eq_null_safe", ([None, None, none], _PAIR), ([None, none, none], _PAIR)) == [True, False, True]
+    assert evaluate("is_null", ([None, none], _PAIR)) == [True, False]
+
+
+def test_a_struct_of_values_is_compared_by_place_and_its_fields_are_the_values():
+    (number, pair), rows, schema = fields(([1, 2, None], INT), ([{"a": 1, "b": 1.0}, None, {"a": 2, "b": None}], _PAIR))
+    made = call("named_struct", [Constant("x", TEXT), number, Constant("y", TEXT), Constant(1, INT)])
+    assert run(made, rows, schema) == [{"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": None, "y": 1}]
+    assert call("get_field", [made, Constant("X", TEXT)]) == number
+    assert run(call("in", [made, pair, call("struct", [Constant(2, INT), Constant(1, LONG)])]), rows, schema) == [
+        True,
+        True,
+        False,
+    ]
+    for problem, function, given in (
+        ("as many fields", "eq", [made, number]),
+        ("as many fields", "eq", [made, call("struct", [number])]),
+        ("cast them", "lt", [pair, call("struct", [Constant("1", TEXT)] * 2)]),
+        ("two fields are named x", "named_struct", [Constant("x", TEXT), number] * 2),
+        ("literal name", "named_struct", [number, number]),
+    ):
+        fails(problem, call, function, given, error=SchemaError)

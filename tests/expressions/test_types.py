@@ -68,7 +68,7 @@ def test_result_type(function, arguments, expected):
     assert call(function, [_field(name) for name in arguments.split()]).type == expected
 
 
-_UNFIT = "add b i|add ts i|add t t|add i|div d d|eq b i|eq st st|in i|and i b|not b b|case b i|coalesce dt i"
+_UNFIT = "add b i|add ts i|add t t|add i|div d d|eq b i|eq st i|in i|and i b|not b b|case b i|coalesce dt i"
 _UNFIT += "|substring t|year b|unix_timestamp t t t|to_date t t t|round d i|get i i"
 
 

@@ -106,7 +106,9 @@ def changes_of_frames(
 
 def plain(value: Any) -> Any:
     """Return a value as it compares with that of another engine."""
-    if isinstance(value, list):
+    if isinstance(value, dict):
+        return plain(list(cast("dict[str, Any]", value).values()))
+    if isinstance(value, list | tuple):
         return tuple(plain(each) for each in cast("list[Any]", value))
     return round(value, 7) if isinstance(value, float) else value
 

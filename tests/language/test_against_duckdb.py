@@ -47,6 +47,9 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym, PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY px DESC) AS p, PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY n) FILTER (WHERE px > 0) AS d FROM {T} GROUP BY sym": ("", ""),  # noqa: E501
     f"SELECT MAX(l) AS x, MIN(l) AS y FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym)": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
     f"SELECT sym, l FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym) ORDER BY l DESC, sym NULLS FIRST LIMIT 2": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
+    f"SELECT ROW(sym, n) AS r, COUNT(*) AS c, MAX(ROW(n, px)) FILTER (WHERE px > 0 AND n > 0) AS m FROM {T} GROUP BY 1": ("", ""),  # noqa: E501
+    f"SELECT COUNT(DISTINCT (sym, n)) AS c FROM {T} WHERE (sym, n) IN (('a', 1), ('b', 2), (NULL, 1)) OR (n, px) > (1, 0.5) AND n + px > 0": ("", ""),  # noqa: E501
+    f"SELECT DISTINCT struct(a.n, b.bid) AS r FROM {T} AS a JOIN {Q} AS b ON (a.sym, a.px) = (b.sym, b.bid)": ("struct", "ROW"),  # noqa: E501
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
 }  # fmt: skip
 
