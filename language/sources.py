@@ -211,52 +211,72 @@ def _function(node: exp.Expr, function: TableFunction, context: Context, alias: 
             raise context.text.error(
                 node.args[clause], f"{kind}(…) is a relation, and a {what} is of a stream", hint=hint
             )
-    inner = function.this
-    stream: Stream | None = None
-    if isinstance(inner, exp.Subquery):
-        source = _derived(inner, context.query(inner.this, context, None), context, "", "this subquery").relation
-        plain = source.stream if isinstance(source, WindowOver) else None
-        if plain is None:
-            raise context.text.error(inner, f"{kind} needs a stream", hint="make it one: ISTREAM(SELECT …)")
-    else:
-        stream = _stream(inner, context) if context.catalog.view(inner.name) is None else None
-        if stream is None or stream.static:
-            raise context.text.error(
-                inner, f"{kind} needs a stream, and '{inner.name}' is a relation", hint="name the stream below it"
-            )
-        plain = _sampled(stream, inner.args.get("sample"), context)
-    alias = alias or (inner.name if isinstance(inner, exp.Table) else "")
     if kind == "LATEST":
-        return FromItem(_latest(function, stream, plain, context), alias, streams=False)
-    return FromItem(_hop(function, stream, plain, context, hop_columns=hop_columns), alias, streams=True)
+        return FromItem(_latest(function, context), alias or function.this.name, streams=False)
+    item = bind_source(function.this, context, hop_columns=False)
+    return FromItem(_hop(function, item, context, hop_columns=hop_columns), alias or item.alias, streams=True)
 
 
-def _latest(function: TableFunction, stream: Stream | None, plain: StreamNode, context: Context) -> Relation:
+def _latest(function: TableFunction, context: Context) -> Relation:
+    inner = function.this
     if function.expressions:
         raise context.text.error(function.expressions[0], "LATEST takes a stream alone", hint="LATEST(s)")
-    if stream is None or not stream.key:
-        what = f"'{stream.name}' has no update key" if stream is not None else "a subquery has no update key"
-        raise context.text.error(function, f"LATEST needs an update key, and {what}", hint="[PARTITION BY k ROWS 1]")
+    if isinstance(inner, exp.Subquery):
+        raise context.text.error(inner, "LATEST needs a stream with an update key", hint="[PARTITION BY k ROWS 1]")
+    stream = _stream(inner, context) if context.catalog.view(inner.name) is None else None
+    if stream is None or stream.static:
+        raise context.text.error(
+            inner, f"LATEST needs a stream, and '{inner.name}' is a relation", hint="name the stream below it"
+        )
+    if not stream.key:
+        problem = f"LATEST needs an update key, and '{stream.name}' has no update key"
+        raise context.text.error(function, problem, hint="[PARTITION BY k ROWS 1]")
+    plain = _sampled(stream, inner.args.get("sample"), context)
     return context.noted(WindowOver(plain, newest(stream, 1, stream.key, None)), function)
 
 
-def _hop(
-    function: TableFunction, stream: Stream | None, plain: StreamNode, context: Context, *, hop_columns: bool
-) -> Relation:
+def _time_of(rows: Relation) -> str | None:
+    """Return the column with the event time of a stream's rows, which never leave; None for other relations."""
+    if isinstance(rows, Where):
+        return _time_of(rows.source)
+    if isinstance(rows, Project):
+        time = _time_of(rows.source)
+        return next((name for name, each in rows.columns if isinstance(each, Field) and each.name == time), None)
+    if not isinstance(rows, WindowOver) or not isinstance(rows.window, UnboundedWindow):
+        return None
+    return rows.origin.event_time or None if isinstance(rows.origin, Stream) else None
+
+
+def _in_windows(rows: Relation, window: Hop | Now) -> Relation:
+    """Return a stream's rows in windows, which conditions and projections do not change."""
+    if isinstance(rows, Where):
+        return Where(_in_windows(rows.source, window), rows.condition)
+    if isinstance(rows, Project):
+        source = _in_windows(rows.source, window)
+        bounds = list(source.schema)[-2:] if isinstance(window, Hop) and window.columns else []
+        return Project(source, (*rows.columns, *((each.name, Field(each.name, each.type)) for each in bounds)))
+    assert isinstance(rows, WindowOver)
+    return WindowOver(rows.stream, window)
+
+
+def _hop(function: TableFunction, item: FromItem, context: Context, *, hop_columns: bool) -> Relation:
     kind = function.args["kind"]
     arguments = function.expressions
     count = 2 if kind == "TUMBLE" else 3
     usage = "TUMBLE(s, t, INTERVAL '1' HOUR)" if count == 2 else "HOP(s, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
     if len(arguments) != count:
         raise context.text.error(function, f"{kind} got {len(arguments) + 1} arguments", expected=usage)
-    time = arguments[0]
-    if stream is None:
-        raise context.text.error(function.this, f"{kind} needs a stream of the catalogue", hint="s [RANGE … SLIDE …]")
-    if not isinstance(time, exp.Column) or time.name.lower() != stream.event_time.lower():
+    time, name = arguments[0], item.alias or "this subquery"
+    event_time = _time_of(item.relation)
+    if event_time is None:
         raise context.text.error(
-            time,
-            f"{kind} goes by the event time of '{stream.name}'",
-            expected=f"{kind}({stream.name}, {stream.event_time}, …)",
+            function.this,
+            f"{kind} needs a stream, and {name} is not rows of one with their event time",
+            expected="a stream, or a subquery or view of its rows with t: (SELECT k, t FROM s WHERE x > 1)",
+        )
+    if not isinstance(time, exp.Column) or time.name.lower() != event_time.lower():
+        raise context.text.error(
+            time, f"{kind} goes by the event time of {name}", expected=f"{kind}({name}, {event_time}, …)"
         )
     for each in arguments[1:]:
         if not isinstance(each, exp.Interval):
@@ -277,13 +297,12 @@ def _hop(
             expected="slide, then size: " + usage,
         )
     if hop_columns:
-        taken = {each.lower() for each in stream.schema.names} & {"window_start", "window_end"}
+        taken = {each.lower() for each in item.relation.schema.names} & {"window_start", "window_end"}
         if taken:
-            name = min(taken)
             raise context.text.error(
-                function, f"'{stream.name}' has a column '{name}' itself", hint="rename it in the stream"
+                function, f"{name} has a column '{min(taken)}' itself", hint="rename it in the stream"
             )
-    return context.noted(WindowOver(plain, Hop(size, slide, hop_columns)), function)
+    return context.noted(_in_windows(item.relation, Hop(size, slide, hop_columns)), function)
 
 
 _HOW: dict[tuple[str, str], JoinKind] = {
@@ -433,7 +452,8 @@ def _joined(
 
 def _event_time(item: FromItem) -> Field | None:
     """Return the time of the rows of a stream without a window."""
-    return None if item.bare is None else Field(item.bare.event_time, item.bare.schema.field(item.bare.event_time).type)
+    name = _time_of(item.relation)
+    return None if name is None else Field(name, item.relation.schema.field(name).type)
 
 
 _AS_OF = "ASOF JOIN r ON l.k = r.k AND l.t >= r.t"
@@ -471,7 +491,7 @@ def _as_of(
             expected=f"{_AS_OF}, or MATCH_CONDITION (l.t >= r.t) ON l.k = r.k",
         )
     made = replace(made, on=tuple(pairs), condition=None, as_of=by)
-    if clock is None or other.bare is None or not isinstance(left, WindowOver):
+    if clock is None or other.bare is None:
         return context.noted(made, join), both, None
     names = dict(zip(made.right.schema.names, other.bare.schema.names, strict=True))
     keys = [names[each.name] for _, each in pairs if isinstance(each, Field)]
@@ -481,7 +501,7 @@ def _as_of(
     # A row's match never changes: it is the newest one of its key when the row comes.
     newest = WindowOver(other.bare, RowWindow(1, tuple(dict.fromkeys(keys))))
     right, _ = made_distinct(newest, lefts, other.alias or "right", context)
-    at_once = Join(WindowOver(left.stream, Now()), right, how, tuple(pairs))
+    at_once = Join(_in_windows(left, Now()), right, how, tuple(pairs))
     return context.noted(WindowOver(Changes(at_once, "istream"), UnboundedWindow()), join), both, clock
 
 

@@ -92,9 +92,29 @@ def test_the_relation_at_any_time_is_what_sql_finds(sql, given_rows, cuts):
         assert rows_at(changes, tau) == expected_at(other, given_rows, tau), tau
 
 
+_CLOSED = "WITH v AS (SELECT sym, t AS s FROM trade WHERE px > 3) SELECT window_end, sym, COUNT(*) AS n FROM {} "
+_CLOSED += "GROUP BY window_end, sym EMIT ON WINDOW CLOSE"
+_DERIVED = (
+    "TUMBLE((SELECT sym, t AS s FROM trade WHERE px > 3), s, INTERVAL '1' HOUR)",
+    "(SELECT window_end, sym FROM TUMBLE(v, DESCRIPTOR(s), INTERVAL '1' HOUR))",
+    "(SELECT * FROM TUMBLE(trade, t, INTERVAL '1' HOUR) WHERE px > 3) AS x",
+)
+
+
+@pytest.mark.parametrize("source", _DERIVED)
+@given(given_rows=rows_of_streams([TRADE]), cuts=_CUTS)
+def test_windows_are_over_subqueries_and_inside_of_them(source, given_rows, cuts):
+    changes = evaluated(_CLOSED.format(source), given_rows, cuts)
+    plain_ = evaluated(_CLOSED.format("TUMBLE(trade, t, INTERVAL '1' HOUR) WHERE px > 3"), given_rows, [])
+    assert sorted(changes.rows(), key=str) == sorted(plain_.rows(), key=str)
+    hours = "date_trunc('hour', t) + INTERVAL 1 HOUR"
+    sql = f"SELECT {hours}, sym, COUNT(*) FROM trade [RANGE UNBOUNDED] WHERE px > 3 GROUP BY {hours}, sym"
+    assert rows_at(changes) == expected_at(sql, given_rows, END_US)
+
+
 _AS_OF = (
-    "SELECT a.sym, n, b.bid, c.bid AS other FROM trade{0} AS a ASOF JOIN quote{0} AS b ON a.sym = b.sym AND a.t >= b.t "
-    "ASOF LEFT JOIN quote{0} AS c ON c.bid = b.bid AND c.t <= a.t"
+    "SELECT a.sym, n, b.bid, c.bid AS other FROM (SELECT sym, n, t AS s FROM trade{0} WHERE n > 0) AS a "
+    "ASOF JOIN quote{0} AS b ON a.sym = b.sym AND s >= b.t ASOF LEFT JOIN quote{0} AS c ON c.bid = b.bid AND c.t <= s"
 )
 
 

@@ -42,7 +42,7 @@ REFUSED = {
     "q6": "there is no column 'rownum'",
     "q9": "OVER is supported over a stream alone",
     "q11": "there is no function session",
-    "q12": "TUMBLE needs a stream",
+    "q12": "there is no function proctime",
     "q13": "FOR SYSTEM_TIME is not supported",
     **dict.fromkeys(("q18", "q19"), "QUALIFY ROW_NUMBER()"),
     "q20": "two columns are named 'dateTime'",

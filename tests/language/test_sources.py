@@ -40,6 +40,14 @@ test_what_is_refused = refusals(
     ("SELECT * FROM HOP(trade, t, INTERVAL '1' HOUR, INTERVAL '1' MINUTE)", "rows would be lost", "INTERVAL '1' HOUR"),
     ("SELECT * FROM trade TABLESAMPLE (1 PERCENT) REPEATABLE (2147483648) [NOW]", "in its range", "2147483648"),
     ("SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)", "needs a stream", ""),
+    ("SELECT * FROM TUMBLE(fast, t, INTERVAL '1' HOUR)", "fast is not rows of one with their event time", "fast"),
+    ("SELECT * FROM TUMBLE(Domains, t, INTERVAL '1' HOUR)", "TUMBLE needs a stream", "Domains"),
+    ("SELECT * FROM TUMBLE((SELECT t AS s FROM trade), t, INTERVAL '1' HOUR)", "TUMBLE(this subquery, s, …)", "t"),
+    (
+        "SELECT * FROM LATEST((SELECT * FROM buses))",
+        "LATEST needs a stream with an update key",
+        "(SELECT * FROM buses)",
+    ),
 )
 
 
