@@ -11,17 +11,24 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 from kit.continuous import CATALOG
-from kit.evaluated import rows_at
+from kit.evaluated import plain, rows_at
+from kit.hosting import Tables, Versions, is_behind, scanned
+from kit.local_host import LocalHost
 
 from upstream.conf.errors import UpstreamError
+from upstream.hosting.messages import Command
 from upstream.language import bind
 from upstream.operators.relations.evaluation import Evaluation
+from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import Changes, Relation
+from upstream.operators.relations.plan.properties import Clock
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.relations.zsets import TIME, dtypes_of
 from upstream.operators.state.store import DictStore
@@ -33,16 +40,17 @@ from .random_queries import Queries
 _TOGETHER = 12
 _UNITS = 16
 _END = at(_UNITS * 4)
+_LAST = at(_UNITS) + 1
 Plans = dict[str, Relation | Changes]
 Step = tuple[list[Row], int]
 
 
 def history(rng: random.Random) -> list[Step]:
     """Return rows in steps in any order of arrival, each step with its low-watermark."""
-    rows: list[Row] = []
-    for number in range(rng.choice((4, 12, 25))):
+    rows, keys = list[Row](), rng.choice((4, 4, 30))
+    for number in range(rng.choice((4, 12, 25, 25, 100))):
         stream, unit = rng.choice(("trade", "quote", "buses", "buses")), rng.randrange(_UNITS)
-        cells = cells_of(stream, rng.randrange(4), rng.randrange(6), at(unit))
+        cells = cells_of(stream, rng.randrange(keys), rng.randrange(6), at(unit))
         rows.append(Row(stream, stream, cells, at(unit), 0, number, stream == "buses" and rng.random() < 0.25, 0))
     return steps_of(rows, rng)
 
@@ -65,19 +73,37 @@ def frame(stream: str, rows: Sequence[Row]) -> pl.DataFrame:
     return made.with_columns(numbers, pl.Series(TOMBSTONE, [row.deleted for row in rows], dtype=pl.Boolean))
 
 
-def evaluated(plans: Plans, steps: Sequence[Step], *, restarts: bool) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+@dataclass(frozen=True)
+class Ways:
+    """The ways to evaluate queries."""
+
+    clock: Clock = "event"
+    collapse: bool = False
+    restarts: bool = False
+    shares: bool = False
+
+    def times(self, changes: pl.DataFrame, rng: random.Random) -> list[int]:
+        """Return some times at which to compare: the end, and some of the changes unless steps have only one."""
+        if self.collapse or self.clock == "arrival":
+            return [_END - 1]
+        times = [each for each in changes[TIME].unique().sort() if at(0) <= each < _END]
+        return [_END - 1, *rng.sample(times, min(3, len(times)))]
+
+
+def evaluated(plans: Plans, steps: Sequence[Step], ways: Ways) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
     """Return the changes of queries that run together, and which failed."""
     store, failed = DictStore(), dict[str, Any]()
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in plans}
     evaluation: Evaluation | None = None
     for rows, bound in steps:
-        if evaluation is None or restarts:
-            evaluation = Evaluation(store)
+        if evaluation is None or ways.restarts:
+            evaluation = Evaluation(store, clock=ways.clock)
             for name, plan in plans.items():
                 if name not in failed:
-                    evaluation.add(name, plan)
+                    evaluation.add(name, shareable(plan) if ways.shares else plan, collapse=ways.collapse)
         given = {name: frame(name, [row for row in rows if row.stream == name]) for name in STREAMS}
-        outcome = evaluation.step(given, bound)
+        now = bound if ways.clock == "arrival" else None
+        outcome = evaluation.step(given, bound, now=now)
         assert not any(each.height for each in outcome.late.values())
         failed |= outcome.failed
         for name, changes in outcome.changes.items():
@@ -86,14 +112,38 @@ def evaluated(plans: Plans, steps: Sequence[Step], *, restarts: bool) -> tuple[d
     return {name: pl.concat(each) for name, each in found.items() if name not in failed}, failed
 
 
+def table_of(query: tuple[str, str]) -> str:
+    """Return a query whose rows are the groups of another one's."""
+    text, types = query
+    names = ", ".join(f"c{at}" for at in range(len(types)))
+    return f"SELECT {names}, COUNT(*) AS copies FROM ({text}) AS r GROUP BY {names}"
+
+
+def tables_of(texts: Sequence[str], steps: Sequence[Step]) -> tuple[dict[int, Counter[Any]], dict[int, str]]:
+    """Return the tables of queries that one job hosts in two shards, by number, and which failed."""
+    numbered = {f"q{number}": (number, text) for number, text in enumerate(texts, 1)}
+    host = LocalHost(Versions({1: numbered}), 2, random.Random(1))
+    tables, batch = Tables(host.plan(1)), 0
+    given = iter(steps)
+    while True:
+        rows, bound = next(given, (None, 0))
+        if rows is None and not is_behind(host):
+            break
+        tasks = {name: [_scanned(name, rows, bound)] for name in STREAMS} if rows is not None else {}
+        tables.take(host.batch(Command(batch, 1), tasks))
+        batch += 1
+    return {number: tables.contents(number) for number, _ in numbered.values()}, tables.failed
+
+
+def _scanned(stream: str, rows: Sequence[Row], bound: int) -> pa.Table:
+    own = [row for row in rows if row.stream == stream]
+    numbers, deleted = [row.seq for row in own], [row.deleted for row in own]
+    cells = frame(stream, own).drop(SEQUENCE, TOMBSTONE)
+    return scanned(STREAMS[stream], cells, numbers, {"f": bound}, sequences=numbers, deleted=deleted)
+
+
 def for_duckdb(sql: str) -> str:
     return sql.replace("<=>", "IS NOT DISTINCT FROM")
-
-
-def times_of(changes: pl.DataFrame, rng: random.Random) -> list[int]:
-    """Return some times at which to compare: the end, and some of the changes."""
-    times = [each for each in changes[TIME].unique().sort() if at(0) <= each < _END]
-    return [_END - 1, *rng.sample(times, min(3, len(times)))]
 
 
 class Campaign:
@@ -109,7 +159,7 @@ class Campaign:
         """Run so many queries, in rounds over the same rows, each from a seed of its own."""
         for number in range(0, count, _TOGETHER):
             rng = random.Random(f"{self.seed} {number}")
-            self._beside_duckdb(rng)
+            self._hosted(rng) if rng.random() < 0.2 else self._beside_duckdb(rng)
             self._in_other_words(rng)
 
     def _bound(self, texts: Iterable[str], *, compiles: bool = False) -> Plans:
@@ -126,29 +176,54 @@ class Campaign:
         return plans
 
     def _beside_duckdb(self, rng: random.Random) -> None:
-        steps, queries = history(rng), Queries(rng)
+        clock: Clock = rng.choice(("event", "event", "event", "arrival"))
+        ways = Ways(clock, *(rng.random() < 0.5 for _ in range(3)))
+        steps, queries = history(rng), Queries(rng, newest=clock == "arrival")
         plans = self._bound(queries.relation() for _ in range(_TOGETHER))
-        restarts = rng.random() < 0.5
-        found, failed = evaluated(plans, steps, restarts=restarts)
+        found, failed = evaluated(plans, steps, ways)
         rows = [row for each, _ in steps for row in each]
         for text in plans:
             self.outcome["compared"] += 1
             if text in failed:
-                self._differs(text, steps, f"it failed: {failed[text]!r}")
+                self._differs(text, steps, ways, f"it failed: {failed[text]!r}")
                 continue
             try:
-                wrong = difference(text, found[text], rows, times_of(found[text], rng))
+                wrong = difference(text, found[text], rows, ways.times(found[text], rng))
             except duckdb.Error as error:
                 self.outcome["not in DuckDB"] += 1
                 self.reasons[f"DuckDB: {str(error)[:120]}"] += 1
                 continue
             self.outcome["with rows"] += found[text].height > 0
             if wrong:
-                self._differs(text, steps, wrong)
+                self._differs(text, steps, ways, wrong)
 
-    def _differs(self, text: str, steps: Sequence[Step], wrong: str) -> None:
+    def _hosted(self, rng: random.Random) -> None:
+        """Compare the tables that a job makes."""
+        steps, queries = history(rng), Queries(rng)
+        last = [*steps[:-1], (steps[-1][0], _LAST)]
+        written = [(as_written(rows), bound - at(0)) for rows, bound in last]
+        plans = self._bound(map(table_of, (queries.typed() for _ in range(_TOGETHER))))
+        found, failed = tables_of([*plans], last)
+        answers = Answers([row for rows, _ in steps for row in rows], set())
+        for number, text in enumerate(plans, 1):
+            self.outcome["hosted"] += 1
+            if number in failed:
+                self._report(f"a hosted query failed: {failed[number]}\n{text}\n{written}")
+                continue
+            try:
+                expected = answers.at(for_duckdb(text), _LAST - 1)
+            except duckdb.Error:
+                self.outcome["not in DuckDB"] += 1
+                continue
+            width = len(plans[text].schema)  # a key with nulls has a column of its own before these
+            rows = Counter(tuple(map(plain, row[-width:])) for row in found[number].elements())
+            self.outcome["with rows"] += bool(rows)
+            if rows != expected:
+                self._report(f"hosted: {rows - expected} should be {expected - rows}\n{text}\n{written}")
+
+    def _differs(self, text: str, steps: Sequence[Step], ways: Ways, wrong: str) -> None:
         self.outcome["different"] += 1
-        self._report(f"{wrong}\n{text}\n{smaller(text, steps)}")
+        self._report(f"{ways}, {wrong}\n{text}\n{smaller(text, steps, ways)}")
 
     def _report(self, difference: str) -> None:
         self.differences.append(difference)
@@ -167,7 +242,7 @@ class Campaign:
         plans = self._bound((*parts, whole, value), compiles=True)
         if len(plans) < 5:
             return
-        found, failed = evaluated(plans, steps, restarts=False)
+        found, failed = evaluated(plans, steps, Ways())
         self.outcome["in other words"] += 1
         if failed:
             self.outcome["failed"] += 1
@@ -198,16 +273,15 @@ def difference(text: str, changes: pl.DataFrame, rows: Sequence[Row], times: Ite
     return ""
 
 
-def smaller(text: str, steps: Sequence[Step]) -> str:
+def smaller(text: str, steps: Sequence[Step], ways: Ways) -> str:
     """Return fewer rows with which a query alone still differs."""
     plans: Plans = {text: bind(f"{text} EMIT CHANGES", CATALOG).plan}
 
     def differs(rows: list[Row]) -> str:
-        chance = random.Random(1)
-        found, failed = evaluated(plans, [(rows, at(_UNITS)), ([], _END)], restarts=False)
+        found, failed = evaluated(plans, [(rows, at(_UNITS)), ([], _END)], ways)
         if failed:
             return repr(failed)
-        return difference(text, found[text], rows, times_of(found[text], chance))
+        return difference(text, found[text], rows, ways.times(found[text], random.Random(1)))
 
     rows = [row for each, _ in steps for row in each]
     if not differs(rows):

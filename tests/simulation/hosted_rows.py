@@ -43,10 +43,16 @@ class Taken:
 
 
 def cells_of(stream: str, key: int, value: int, time: int) -> tuple[Any, ...]:
+    """Return the values of a row; only vehicles have more than a few keys."""
     moment = EPOCH + timedelta(microseconds=time - _BEGIN_US)
     number = _NUMBERS[value]
     if stream == "trade":
-        return _KEYS[key], None if number is None else number / 2, number, moment
+        return _KEYS[key % 4], None if number is None else number / 2, number, moment
     if stream == "quote":
-        return _KEYS[key if value else (2 if key == 1 else key)], None if number is None else float(number), moment
-    return _KEYS[key % 3], f"r{value % 2}" if value < 5 else None, None if number is None else float(number), moment
+        return (
+            _KEYS[key % 4 if value else (2 if key % 4 == 1 else key % 4)],
+            None if number is None else float(number),
+            moment,
+        )
+    vehicle = _KEYS[key % 3] if key < len(_KEYS) else f"v{key}"
+    return vehicle, f"r{value % 2}" if value < 5 else None, None if number is None else float(number), moment

@@ -25,6 +25,7 @@ _LITERALS = {
     "f": ("0.5E0", "1E0", "2E0", "1E0", "3E0", "-1E0", "CAST(NULL AS DOUBLE)"),
     "i": ("0", "1", "2", "2", "5", "-3", "CAST(NULL AS BIGINT)"),
 }
+_JOINS = ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN")
 # What makes a value of a type of others, each with the letter of its type, and of conditions, C. Of a condition, `x` is
 # of any type, and `k` a literal of the same type, or a value.
 _CALLS = {
@@ -40,21 +41,27 @@ _CONDITIONS = (
 )  # fmt: skip
 _AGGREGATES = {
     "s": ("MIN(s)", "MAX(s)"),
-    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MIN(f)", "MAX(f)", "AVG(DISTINCT f)"),
-    "i": ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)"),
+    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MIN(f)", "MAX(f)", "AVG(DISTINCT f)", "MEDIAN(f)", "STDDEV_POP(f)"),
+    "i": ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)", "BIT_OR(i)"),
 }
 
 
 class Queries(Texts):
-    """Random queries, most of which are not refused."""
+    """Random queries, most of which are not refused; if so wanted, of the newest rows of keys alone."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, *, newest: bool = False) -> None:
         super().__init__(rng)
         self._names = 0
+        self._newest = newest
 
     def relation(self) -> str:
         """Return a query whose result is a relation."""
-        return self._query(self._types(), self._pick((1, 2, 2, 3)))
+        return self.typed()[0]
+
+    def typed(self) -> tuple[str, str]:
+        """Return such a query and the types of its columns."""
+        types = self._types()
+        return self._query(types, self._pick((1, 2, 2, 3))), types
 
     def condition(self) -> str:
         """Return a condition on trades with functions of Spark's own, at the limits of types."""
@@ -101,8 +108,8 @@ class Queries(Texts):
     def _base(self) -> tuple[str, Columns]:
         """Return a stream as a relation, and its columns."""
         stream = self._pick(("trade", "trade", "quote", "buses", "buses"))
-        if stream == "buses" and self._chance(0.8):
-            return "LATEST(buses)", _STREAMS[stream]
+        if self._newest or (stream == "buses" and self._chance(0.8)):
+            return "LATEST(buses)", _STREAMS["buses"]
         window = self._pick(_WINDOWS)
         if self._chance(0.15):
             window = f"PARTITION BY {_STREAMS[stream][0][0]} ROWS {self._pick((1, 2))}"
@@ -125,9 +132,9 @@ class Queries(Texts):
         text, columns = self._item(depth)
         for _ in range(self._pick((0, 0, 0, 1, 1, 2))):
             other, more = self._item(depth - 1)
-            how = self._pick(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN"))
+            how = self._pick(_JOINS)
             if how == "CROSS JOIN":
-                text += f" CROSS JOIN {other}"
+                text += f"{self._pick((' CROSS JOIN', ','))} {other}"
             else:
                 text += f" {how} {other} ON {self._match(columns, more, equal=0.9)}"
             if how not in {"SEMI JOIN", "ANTI JOIN"}:
@@ -151,24 +158,36 @@ class Queries(Texts):
     def _subquery(self, columns: Columns, depth: int) -> str:
         name, kind = self._pick(columns)
         word = self._pick(("IN", "NOT IN", "EXISTS", "NOT EXISTS", "value", "value"))
+        if word == "value":
+            sign = self._pick(("=", "<", ">=", "<>"))
+            return f"{self._value(kind, columns, 1)} {sign} {self._scalar(kind, columns, depth)}"
         item, inner = self._item(depth)
         if word in {"EXISTS", "NOT EXISTS"}:
             return f"{word} (SELECT 1 FROM {item} WHERE {self._match(columns, inner, equal=0.95)})"
-        pairs = [f"{one} = {two}" for one, each in columns for two, other in inner if each == other]
-        where = f" WHERE {self._pick(pairs)}" if pairs and self._chance(0.5) else ""
-        if word == "value":
-            sign = self._pick(("=", "<", ">=", "<>"))
-            return f"{self._value(kind, columns, 1)} {sign} (SELECT {self._aggregate(kind, inner)} FROM {item}{where})"
+        where = self._inside(columns, inner)
+        if word == "IN" and self._chance(0.3):
+            other, another = self._pick(columns)
+            return f"({name}, {other}) IN ({self._query(kind + another, depth)})"
         own = [each for each, other in inner if other == kind]
         if own and self._chance(0.7):
             return f"{name} {word} (SELECT {self._pick(own)} FROM {item}{where})"
         return f"{name} {word} ({self._query(kind, depth)})"
+
+    def _scalar(self, kind: str, columns: Columns, depth: int) -> str:
+        """Return a subquery that is a value; it may compare with columns of the query around it."""
+        item, inner = self._item(depth)
+        return f"(SELECT {self._aggregate(kind, inner)} FROM {item}{self._inside(columns, inner)})"
+
+    def _inside(self, columns: Columns, inner: Columns) -> str:
+        pairs = [f"{one} = {two}" for one, each in columns for two, other in inner if each == other]
+        return f" WHERE {self._pick(pairs)}" if pairs and self._chance(0.5) else ""
 
     # --- queries ----------------------------------------------------------------------------------------------------
 
     def _query(self, types: str, depth: int) -> str:
         """Return a query with columns `c0`, `c1`, … of some types."""
         ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of]
+        ways += [] if self._newest else [self._periods, self._near]
         if depth > 0:
             ways += [self._sets, self._first, self._named]
         return self._pick(ways)(types, depth)
@@ -179,7 +198,9 @@ class Queries(Texts):
     def _rows(self, types: str, depth: int) -> str:
         text, columns = self._sources(depth)
         distinct = "DISTINCT " if self._chance(0.2) else ""
-        return f"SELECT {distinct}{self._items(types, columns)} FROM {text}{self._where(columns, depth)}"
+        more = [(self._scalar(kind, columns, depth - 1), kind) for kind in "sfi" if depth > 0 and self._chance(0.1)]
+        items = self._items(types, [*columns, *more])
+        return f"SELECT {distinct}{items} FROM {text}{self._where(columns, depth)}"
 
     def _aggregate(self, kind: str, columns: Columns) -> str:
         template = self._pick(_AGGREGATES[kind])
@@ -197,6 +218,8 @@ class Queries(Texts):
         found = [*keys, *((self._aggregate(kind, columns), kind) for kind in types + self._pick("sfi"))]
         by = f" GROUP BY {', '.join(name for name, _ in keys)}" if keys else ""
         having = f" HAVING {self._truth(found, 1)}" if self._chance(0.25) else ""
+        if having and depth > 0 and self._chance(0.3):
+            having += f" AND {self._pick(found)[0]} IS NOT NULL AND COUNT(*) >= {self._scalar('i', (), depth - 1)}"
         if len(keys) == 2 and self._chance(0.15):
             by = f" GROUP BY {self._pick(('ROLLUP', 'CUBE'))} ({by.removeprefix(' GROUP BY ')})"
             having = " HAVING COUNT(*) > 0"  # of no rows, Spark has no group and DuckDB one
@@ -209,6 +232,37 @@ class Queries(Texts):
         rank = f"ROW_NUMBER() OVER (PARTITION BY {self._pick(columns)[0]} ORDER BY {order})"
         where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
         return f"SELECT {self._items(types, columns, 1)} FROM {text}{where} QUALIFY {rank} <= {self._pick((1, 1, 2))}"
+
+    def _periods(self, types: str, _: int) -> str:
+        """Return groups by a time of rows that stay: what is kept of a group ends with its time."""
+        name, (stream, columns) = self._name_of(), self._pick((*_STREAMS.items(),))
+        columns = [(f"{name}.{each}", kind) for each, kind in columns]
+        time = f"{name}.{'timestamp' if stream == 'buses' else 't'}"
+        time = self._pick((f"date_trunc('MINUTE', {time})", f"date_trunc('HOUR', {time})", f"CAST({time} AS DATE)"))
+        key = self._pick((None, self._pick(columns)))
+        keys = [key] if key else []
+        found = [*keys, *((self._aggregate(kind, columns), kind) for kind in types + self._pick("sfi"))]
+        where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
+        having = f" HAVING {self._truth(found, 1)}" if self._chance(0.2) else ""
+        by = ", ".join([time, *(each for each, _ in keys)])
+        rows = f"{stream} [RANGE UNBOUNDED] AS {name}{where}"
+        return f"SELECT {self._items(types, found, 1)} FROM {rows} GROUP BY {by}{having}"
+
+    def _near(self, types: str, _: int) -> str:
+        """Return pairs of rows that stay, whose times are near each other."""
+        one, two = self._name_of(), self._name_of()
+        columns = [(f"{one}.{each}", kind) for each, kind in _STREAMS["trade"]]
+        more = [(f"{two}.{each}", kind) for each, kind in _STREAMS["quote"]]
+        how = self._pick(("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN"))
+        ends = self._rng.sample((f"{two}.t - INTERVAL '2' MINUTE", f"{two}.t", f"{two}.t + INTERVAL '1' MINUTE"), 2)
+        near = f"{one}.t BETWEEN {min(ends, key=_place)} AND {max(ends, key=_place)}"
+        on = f"{one}.sym = {two}.sym AND {near}" + (
+            f" AND {self._truth([*columns, *more], 1)}" if self._chance(0.3) else ""
+        )
+        columns = columns if how in {"SEMI JOIN", "ANTI JOIN"} else [*columns, *more]
+        windows = self._rng.choices(("[RANGE UNBOUNDED]", "[RANGE 5 MINUTES]"), (3, 1), k=2)
+        sides = f"trade {windows[0]} AS {one} {how} quote {windows[1]} AS {two} ON {on}"
+        return f"SELECT {self._items(types, columns)} FROM {sides}"
 
     def _order(self) -> str:
         return self._pick(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
@@ -234,3 +288,8 @@ class Queries(Texts):
         )
         query = self._query(inner, depth - 1)
         return f"WITH {name} AS ({query}) SELECT {self._items(types, [*columns[0], *columns[1]])} FROM {text}"
+
+
+def _place(end: str) -> int:
+    """Return the place of an end in time among the others of :meth:`Queries._near`."""
+    return ("+" in end) - ("-" in end)
