@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..expressions.types import call
-from ..operators.relations.plan.aggregates import RANKS
 from ..operators.relations.plan.bounds import StateBound, state_of
-from ..operators.relations.plan.common_parts import aggregate_text, part_key
+from ..operators.relations.plan.common_parts import aggregate_text, function_text, part_key
 from ..operators.relations.plan.nodes import (
     Changes,
     Copies,
@@ -27,7 +26,6 @@ from ..operators.relations.plan.nodes import (
     TimeRange,
     Top,
     Where,
-    WindowFunction,
     WindowFunctions,
     WindowOver,
 )
@@ -166,7 +164,7 @@ def _head(node: Node) -> str:
     if isinstance(node, Top):
         return f"First {node.n}{_ordered(node)}"
     if isinstance(node, WindowFunctions):
-        made = ", ".join(f"{each.call.name} = {_function(each)}" for each in node.functions)
+        made = ", ".join(f"{each.call.name} = {function_text(each)}" for each in node.functions)
         return f"Functions{_ordered(node)}: {made}"
     return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
 
@@ -179,16 +177,6 @@ def _ordered(node: Top | WindowFunctions) -> str:
     )
     by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
     return by + (f" by {order}" if order else "")
-
-
-def _function(each: WindowFunction) -> str:
-    call, frame = each.call, each.frame
-    if call.function in RANKS:
-        return f"{call.function}({each.number or ''})"
-    if call.function in {"lag", "lead"}:
-        return f"{call.function} {each.number} of {', '.join(map(str, call.arguments))}"
-    ends = [f"{'all' if end is None else f'{end:+d}' if end else 'its own'}" for end in (frame.start, frame.end)]
-    return f"{aggregate_text(call)} over {frame.kind} {ends[0]} to {ends[1]}"
 
 
 def _window(node: WindowOver) -> str:

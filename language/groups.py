@@ -13,9 +13,10 @@ from sqlglot import exp
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
 from ..expressions.scalars import Visible
 from ..operators.relations.plan.nodes import Aggregation, GroupAggregates, Project, Relation, SetOperation, Where
+from .over import WindowColumns
 from .predicates import Values, bind_where, terms
 from .scalars import Scalars, has_aggregate, renamed_aggregation
-from .scope import Bound, Context, Scope, is_outer
+from .scope import Bound, Context, Scope, is_outer, unseen
 from .select_list import bare, finished, is_star, item_at, item_of, named_items, no_outer
 from .sources import FilteredFrom
 
@@ -143,27 +144,30 @@ def bind_groups(select: exp.Select, filtered: FilteredFrom, context: Context) ->
     for each in select.expressions:
         if is_star(each):
             raise text.error(each, "* cannot stand beside aggregates or GROUP BY", hint="name the columns of GROUP BY")
-    if select.args.get("qualify") is not None:
-        raise text.error(
-            select.args["qualify"], "QUALIFY beside aggregates is not supported", hint="aggregate in a subquery"
-        )
-    having = select.args.get("having")
+    having, qualify = select.args.get("having"), select.args.get("qualify")
     grouping = bind_grouping(select, scope, context)
     sets = grouping.by if grouping.sets is not None else None
     values = Values(context, scope, bind_where, correlated=False)
     over = values.read([*select.expressions, *([] if having is None else [having])])
     scalars = Scalars(text, scope, aggregates=True, where="in SELECT", over=over, sets=sets)
+    functions = WindowColumns(context, scalars)
+    ranks = terms(None if qualify is None else qualify.this)
+    over = {**over, **functions.read([*select.expressions, *ranks])}
+    if qualify is not None and not functions.columns():
+        raise text.error(qualify, "QUALIFY has no function with OVER", hint="a plain condition belongs into HAVING")
+    scalars.over = over
     raw = [(node, scalars.bind(bare(node))) for node in select.expressions]
     aliases = {node.alias.lower(): each for node, each in raw if isinstance(node, exp.Alias)}
-    conditions: list[Expression] = []
-    if having is not None:
-        for node in terms(having.this):
-            # As in Spark, HAVING may name what SELECT has named, if no source has a column of that name.
-            visible = [Visible("", key, each) for key, each in aliases.items() if not scope.has(key)]
-            inside = Scalars(text, scope.joined(visible), aggregates=True, where="in HAVING", over=over, sets=sets)
-            inside.found = scalars.found
-            inside._places = scalars._places
-            conditions.append(inside.condition(node))
+    visible = unseen([Visible("", key, each) for key, each in aliases.items()], scope)
+
+    def inside(where: str) -> Scalars:
+        # As in Spark, HAVING may name what SELECT has named, if no source has a column of that name.
+        made = Scalars(text, scope.joined(visible), aggregates=True, where=where, over=over, sets=sets)
+        made.found, made._places = scalars.found, scalars._places
+        return made
+
+    conditions = [(inside("in HAVING").condition(node), node) for node in terms(having and having.this)]
+    chosen = [(inside("in QUALIFY").condition(node), node) for node in ranks]
     ordering = Scalars(text, scope, aggregates=True, where="in ORDER BY", sets=sets)
     ordering.found, ordering._places = scalars.found, scalars._places
     order: exp.Order | None = select.args.get("order")
@@ -175,8 +179,11 @@ def bind_groups(select: exp.Select, filtered: FilteredFrom, context: Context) ->
     relation = aggregated(filtered.relation, grouping, groups, aggregates, context)
     context.noted(relation, select.args.get("group") or select)
     relation = values.joined(relation)
-    groups |= {each: each for each in values.columns()}
-    for condition, node in zip(conditions, terms(having.this) if having is not None else [], strict=True):
+    groups |= {each: each for each in [*values.columns(), *functions.columns()]}
+    for condition, node in conditions:
+        relation = context.noted(Where(relation, scalars.above(condition, groups, names)), node)
+    relation = functions.joined(relation, lambda each: scalars.above(each, groups, names))
+    for condition, node in chosen:
         relation = context.noted(Where(relation, scalars.above(condition, groups, names)), node)
     items = [item_of(node, scalars.above(each, groups, names)) for node, each in raw]
     no_outer(items, context)

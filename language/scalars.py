@@ -81,7 +81,8 @@ def call_of(node: exp.Expr) -> exp.Expr:
 def has_aggregate(node: exp.Expr) -> bool:
     """Return whether the expression has an aggregate that is not over a window."""
     if isinstance(node, exp.Window):
-        return any(has_aggregate(each) for each in call_of(node).iter_expressions())
+        inside = [each for each in node.iter_expressions() if each is not node.this]
+        return any(has_aggregate(each) for each in (*inside, *call_of(node).iter_expressions()))
     if isinstance(node, exp.Anonymous) and is_aggregate(node.this.lower()):
         return True
     if isinstance(node, exp.Subquery | exp.Select | exp.SetOperation):
@@ -212,32 +213,15 @@ class Scalars(ScalarBinder):
     def _aggregate(
         self, node: exp.Expr, called: FunctionCall, where: exp.Expr | None, order: exp.Order | None
     ) -> Expression:
-        name, distinct = called.name, called.distinct
         if not self.collects:
-            hint = "use HAVING" if self.where == "in WHERE" else "aggregate in a subquery"
-            raise self.text.error(node, f"{name.upper()} is an aggregate, which cannot stand {self.where}", hint=hint)
-        if not called.arguments and name == "count" and not node.find(exp.Star):
-            raise self.text.error(node, "COUNT() counts nothing", hint="write COUNT(*)")
-        inner = Scalars(self.text, self.scope, where=f"inside of {name.upper()}")
-        bound = [inner.bind(each) for each in called.arguments]
-        orders = [
-            Order(inner.bind(each.this), bool(each.args["desc"]), bool(each.args["nulls_first"]))
-            for each in (order.expressions if order is not None else [])
-        ]
-        condition = inner.condition(where) if where is not None else None
-        if any(is_outer(each) for every in (*bound, *(each.expression for each in orders)) for each in fields(every)):
-            raise self.text.error(node, "an aggregate over a column of the query around is not supported")
-        try:
-            joined = text_list(name, bound) if name in TEXT_LISTS else None
-            given = bound if joined is None else joined[:1]
-            function = name if joined is None else "collect_list"
-            made = aggregation("", function, given, distinct=distinct, where=condition, order=orders)
-        except SchemaError as error:
-            raise self.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
+            hint, name = "use HAVING" if self.where == "in WHERE" else "aggregate in a subquery", called.name.upper()
+            raise self.text.error(node, f"{name} is an aggregate, which cannot stand {self.where}", hint=hint)
+        inner = Scalars(self.text, self.scope, where=f"inside of {called.name.upper()}")
+        made, joined = bound_aggregation(node, called, inner, where, order)
         if made not in self.found:
             self.found.append(made)
         found = Field(f"{_NOTED}{self.found.index(made)}", made.type)
-        return found if joined is None else joined_list(found, joined[1])
+        return found if joined is None else joined_list(found, joined)
 
     def _window(self, node: exp.Expr) -> Expression:
         found = self.over.get(id(node))
@@ -247,8 +231,8 @@ class Scalars(ScalarBinder):
         raise self.text.error(
             node,
             f"{function} OVER (…) is not supported {self.where}",
-            hint="the first n of each group: QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) <= n; "
-            "an aggregate of the last rows: GROUP BY over s [PARTITION BY k ROWS n] or s [RANGE 10 MINUTES]",
+            hint="compute it in a subquery: FROM (SELECT *, RANK() OVER (PARTITION BY k ORDER BY x) AS r FROM s) "
+            "WHERE r <= 3",
         )
 
     # --- above an aggregate -----------------------------------------------------------------------------------------
@@ -274,6 +258,34 @@ class Scalars(ScalarBinder):
     def _written(self, expression: Field) -> str:
         node = self._places.get(expression)
         return node.name if isinstance(node, exp.Column) else expression.name
+
+
+def bound_aggregation(
+    node: exp.Expr, called: FunctionCall, inner: Scalars, where: exp.Expr | None, order: exp.Order | None = None
+) -> tuple[Aggregation, Expression | None]:
+    """Return an aggregate without a name, and the text between the items of one that joins them.
+
+    ``inner`` binds the arguments.
+    """
+    name = called.name
+    if not called.arguments and name == "count" and not node.find(exp.Star):
+        raise inner.text.error(node, "COUNT() counts nothing", hint="write COUNT(*)")
+    bound = [inner.bind(each) for each in called.arguments]
+    orders = [
+        Order(inner.bind(each.this), bool(each.args["desc"]), bool(each.args["nulls_first"]))
+        for each in (order.expressions if order is not None else [])
+    ]
+    condition = inner.condition(where) if where is not None else None
+    if any(is_outer(each) for every in (*bound, *(each.expression for each in orders)) for each in fields(every)):
+        raise inner.text.error(node, "an aggregate over a column of the query around is not supported")
+    try:
+        joined = text_list(name, bound) if name in TEXT_LISTS else None
+        given = bound if joined is None else joined[:1]
+        function = name if joined is None else "collect_list"
+        made = aggregation("", function, given, distinct=called.distinct, where=condition, order=orders)
+    except SchemaError as error:
+        raise inner.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
+    return made, None if joined is None else joined[1]
 
 
 Scalars.rules = {

@@ -49,6 +49,11 @@ class Scope(ColumnScope):
         return outer_field(found[0].expression.name, found[0].expression.type)
 
 
+def unseen(columns: Iterable[Visible], scope: Scope) -> list[Visible]:
+    """Return the columns whose names no source has."""
+    return [each for each in columns if not scope.has(each.name)]
+
+
 @dataclass(frozen=True)
 class Bound:
     """A bound query."""

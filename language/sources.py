@@ -33,6 +33,7 @@ from ..operators.relations.plan.nodes import (
     Window,
     WindowOver,
 )
+from ..operators.relations.plan.normalize import newest
 from .grammar import StreamWindow, TableFunction
 from .scalars import Scalars
 from .scope import Bound, Context, Scope, is_outer
@@ -177,13 +178,6 @@ def _windowed(
     # Each of these takes a row by its own time: partitions and the predicate commute with it.
     relation: Relation = context.noted(WindowOver(source, made), window)
     return relation if where is None else Where(relation, where)
-
-
-def newest(stream: Stream | None, n: int, partition: tuple[str, ...], where: Expression | None) -> RowWindow | Latest:
-    """Return the window of the newest n rows: ``Latest`` if these are the newest of each update key."""
-    if stream is not None and stream.updates and n == 1 and where is None and set(partition) == set(stream.key):
-        return Latest()
-    return RowWindow(n, partition, where)
 
 
 def holds_newest(relation: Relation) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import Int64s, Mask
 from ..aggregates.parts import ranks
 from .arrangement import OperatorState
 from .operator import Evaluable, Operator, with_columns
@@ -112,41 +112,51 @@ class OrderedRows(Operator):
         distinct = together.select(columns)[rows.first]
         keyed = with_columns(distinct, self._by)
         steps = cumulated(rows.ids, int64s(together, TIME), int64s(together, WEIGHT))
-        changed = np.zeros(distinct.height, dtype=np.bool_)
-        changed[rows.ids[: changes.height]] = True
-        last = steps.lasts & (steps.values[0] != 0) & changed[steps.ids]
-        kept = keyed[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
-        replaced = changed[rows.ids[changes.height :]]
-        self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by), replaced)
         partition = numbered(keyed, by).ids
         points = cumulated(partition[steps.ids], steps.times, np.zeros(len(steps.ids), dtype=np.int64))
         ordered = with_columns(distinct, self._order)
         rank = row_ranks(ordered, self._sort, self._descending, self._nulls_last)
-        return self._changes(RowOrder(ordered, rank, steps, points, partition))
+        found, needed = self._changes(RowOrder(ordered, rank, steps, points, partition))
+        changed = ~needed
+        changed[rows.ids[: changes.height]] = True
+        last = steps.lasts & (steps.values[0] != 0) & (changed & needed)[steps.ids]
+        kept = keyed[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
+        replaced = changed[rows.ids[changes.height :]]
+        self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by), replaced)
+        return found
 
     @abstractmethod
-    def _changes(self, rows: RowOrder) -> pl.DataFrame:
-        """Return the changes of the result."""
+    def _changes(self, rows: RowOrder) -> tuple[pl.DataFrame, Mask]:
+        """Return the changes of the result, and the rows that later steps need."""
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
         return [self._kept.read_all()]
 
 
 class TopRows(OrderedRows):
-    """The first n rows of each group."""
+    """The first n rows of each group. If no row ever leaves (``stays``), the state is those alone."""
 
     def __init__(
-        self, schema: pa.Schema, order: Sequence[Ordered], n: int, by: Sequence[Evaluable], state: OperatorState
+        self,
+        schema: pa.Schema,
+        order: Sequence[Ordered],
+        n: int,
+        by: Sequence[Evaluable],
+        state: OperatorState,
+        *,
+        stays: bool = False,
     ) -> None:
         super().__init__(schema, schema, order, by, state)
-        self._n = n
+        self._n, self._stays = n, stays
 
-    def _changes(self, rows: RowOrder) -> pl.DataFrame:
+    def _changes(self, rows: RowOrder) -> tuple[pl.DataFrame, Mask]:
         first = [self._first(each) for each in rows.there()]
         ids, positions, taken = (np.concatenate([part[at] for part in first]) for at in range(3))
         moved = rows.moved(pl.DataFrame({ROW: ids}), positions, taken)
         distinct = rows.rows.select(self._columns)
-        return delta_frame(distinct[int64s(moved, ROW)], int64s(moved, TIME), int64s(moved, WEIGHT))
+        needed = np.full(distinct.height, not self._stays)
+        needed[ids[rows.points.lasts[positions]]] = True
+        return delta_frame(distinct[int64s(moved, ROW)], int64s(moved, TIME), int64s(moved, WEIGHT)), needed
 
     def _first(self, part: Live) -> tuple[Int64s, Int64s, Int64s]:
         """Return the first rows at each change point: row, position and count."""

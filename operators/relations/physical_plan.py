@@ -149,7 +149,8 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             return Multiplicities(node.schema, 2, RULES[f"{kind} all" if all_ else kind], state)
         case Top(source, order, n, by):
             ordered = _ordered(order, compile_, source.schema)
-            return TopRows(node.schema, ordered, n, [compile_(each, source.schema) for each in by], state)
+            groups = [compile_(each, source.schema) for each in by]
+            return TopRows(node.schema, ordered, n, groups, state, stays=only_grows(source))
         case WindowFunctions(source, order, by, functions):
             ordered = _ordered(order, compile_, source.schema)
             found = [

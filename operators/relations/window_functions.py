@@ -181,7 +181,8 @@ class WindowFunctionsOperator(OrderedRows):
     ) -> None:
         super().__init__(schema, source, order, by, state)
         self._functions = functions
-        self._line = order[0] if any(each.frame.start or each.frame.end for each in functions) and order else None
+        ranges = [each.frame for each in functions if each.frame.kind == "range"]
+        self._line = order[0] if any(each.start or each.end for each in ranges) else None
         self._values = [
             (f"{each.call.name}_{place}", argument)
             for each in functions
@@ -194,7 +195,7 @@ class WindowFunctionsOperator(OrderedRows):
                 calls.setdefault(each.frame, []).append(each.call)
         self._frames = [_FrameAggregates(frame, some, f"__frame{at}") for at, (frame, some) in enumerate(calls.items())]
 
-    def _changes(self, rows: RowOrder) -> pl.DataFrame:
+    def _changes(self, rows: RowOrder) -> tuple[pl.DataFrame, Mask]:
         values = {name: each.series(rows.rows, name) for name, each in self._values}
         lifted = [each.lifted(rows.rows) for each in self._frames]
         peer = self._peers(rows)
@@ -211,7 +212,8 @@ class WindowFunctionsOperator(OrderedRows):
         moved = consolidated(pl.concat(found)) if len(found) > 1 else found[0]
         distinct = rows.rows.select(self._columns)[int64s(moved, ROW)]
         columns = [*distinct.get_columns(), *moved.drop(ROW, TIME, WEIGHT).get_columns()]
-        return delta_frame(pl.DataFrame(columns), int64s(moved, TIME), int64s(moved, WEIGHT))
+        needed = np.ones(rows.rows.height, dtype=np.bool_)
+        return delta_frame(pl.DataFrame(columns), int64s(moved, TIME), int64s(moved, WEIGHT)), needed
 
     def _peers(self, rows: RowOrder) -> Int64s:
         """Return a number of each row's peers."""

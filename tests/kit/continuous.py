@@ -97,6 +97,10 @@ FORMS = (
     "SELECT sym, (SELECT COUNT(*) FROM quote [RANGE 1 HOUR] AS b WHERE b.sym = a.sym) AS c FROM trade [NOW] AS a",
     "SELECT sym, SUM(n) - (SELECT SUM(n) FROM trade [RANGE 1 HOUR]) AS p FROM trade [RANGE 1 HOUR] GROUP BY sym",
     "SELECT AVG(px) OVER (PARTITION BY sym ORDER BY t ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS v FROM trade",
+    "SELECT sym, RANK() OVER (PARTITION BY sym ORDER BY n) AS r, LAG(n) OVER (ORDER BY t) AS l FROM trade [ROWS 4]",
+    "SELECT speed, SUM(speed) OVER (PARTITION BY route_id ORDER BY speed ROWS 2 PRECEDING) AS s FROM LATEST(buses)",
+    "SELECT sym, SUM(n) AS s, RANK() OVER (ORDER BY SUM(n) DESC) AS r FROM trade [RANGE 1 HOUR] GROUP BY sym",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px) AS r FROM trade [ROWS 9]) WHERE r <= 2",
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
     "SELECT doubled(px) AS d, MAX(doubled(n)) AS m FROM trade [RANGE 1 HOUR] WHERE doubled(n) > 2 GROUP BY doubled(px)",
 )

@@ -36,6 +36,9 @@ KEYS = {
     "SELECT sym, n FROM trade [NOW] QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px) = 1": {"sym"},
     "SELECT sym, n FROM trade [NOW] QUALIFY ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px) <= 2": None,
     "SELECT sym, n FROM trade [RANGE 1 HOUR] ORDER BY n LIMIT 1": set(),
+    "SELECT sym, ROW_NUMBER() OVER (PARTITION BY sym ORDER BY n) AS r FROM trade [NOW]": {"sym", "r"},
+    "SELECT ROW_NUMBER() OVER (ORDER BY n) AS r, px FROM trade [NOW]": {"r"},
+    "SELECT sym, RANK() OVER (PARTITION BY sym ORDER BY n) AS r FROM trade [NOW]": None,
 }
 
 TIMES = "SELECT a.t, a.sym, b.t AS u FROM trade [NOW] a"
@@ -56,6 +59,7 @@ NEVER_NULL = {
     "SELECT t, sym FROM trade [NOW] UNION SELECT t, sym FROM quote [NOW] WHERE sym > 'a'": {"t"},
     "SELECT t, sym FROM trade [NOW] EXCEPT SELECT t, sym FROM quote [NOW] WHERE sym > 'a'": {"t"},
     "SELECT t, sym FROM trade [NOW] INTERSECT SELECT t, sym FROM quote [NOW] WHERE sym > 'a'": {"t", "sym"},
+    "SELECT t, px, RANK() OVER (ORDER BY n) AS r, LAG(t) OVER (ORDER BY n) AS l FROM trade [NOW]": {"t", "r"},
     "SELECT window_end, t FROM TUMBLE(trade, t, INTERVAL '1' HOUR)": {"window_end", "t"},
 }
 PLANS = {**{sql: bound(sql).plan for sql in FORMS}, **{sql: relation(sql) for sql in (*KEYS, *NEVER_NULL)}}

@@ -21,6 +21,9 @@ DATABASE = duckdb.connect()
 DATABASE.execute("SET threads = 1; SET TimeZone = 'UTC'")
 T, Q = "trade [RANGE 1 HOUR]", "quote [RANGE 1 HOUR]"
 QS = f"(SELECT sym, t, MAX(bid) AS bid FROM {Q} GROUP BY sym, t)"
+E = "trade [RANGE UNBOUNDED]"
+B = "PARTITION BY sym ORDER BY n NULLS FIRST"
+ALL = "PARTITION BY sym ORDER BY n NULLS FIRST, px NULLS FIRST, t"
 # Each query as it is written, and what is different in DuckDB's.
 QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym, n, COUNT(*) AS c, SUM(px) AS s FROM {T} GROUP BY ROLLUP (sym, n)": ("$", " HAVING COUNT(*) > 0"),
@@ -51,6 +54,19 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT COUNT(DISTINCT (sym, n)) AS c FROM {T} WHERE (sym, n) IN (('a', 1), ('b', 2), (NULL, 1)) OR (n, px) > (1, 0.5) AND n + px > 0": ("", ""),  # noqa: E501
     f"SELECT DISTINCT struct(a.n, b.bid) AS r FROM {T} AS a JOIN {Q} AS b ON (a.sym, a.px) = (b.sym, b.bid)": ("struct", "ROW"),  # noqa: E501
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
+    f"SELECT sym, n, RANK() OVER ({B}) AS r, DENSE_RANK() OVER ({B}) AS d, PERCENT_RANK() OVER ({B}) AS p FROM {T}": ("", ""),  # noqa: E501
+    f"SELECT *, ROW_NUMBER() OVER ({ALL}) AS r, NTILE(3) OVER ({ALL}) AS i FROM {T}": ("", ""),
+    f"SELECT *, LAG(n, 2, 7) OVER ({ALL}) AS l, LEAD(px) OVER ({ALL}) AS m FROM {T} WHERE n > 0": ("", ""),
+    f"SELECT sym, n, FIRST_VALUE(n) OVER ({ALL} ROWS 2 PRECEDING) AS f, NTH_VALUE(n, 2) OVER ({ALL}) AS h FROM {T}": ("", ""),  # noqa: E501
+    f"SELECT *, SUM(n) OVER ({B}) AS s, COUNT(*) OVER (PARTITION BY sym) AS c, AVG(px) OVER () AS a FROM {T}": ("", ""),
+    f"SELECT *, MAX(px) OVER ({ALL} ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS x FROM {T}": ("", ""),
+    f"SELECT *, SUM(n) OVER (PARTITION BY sym ORDER BY t RANGE INTERVAL '2' MINUTES PRECEDING) AS s FROM {T}": ("", ""),
+    f"SELECT *, MIN(px) OVER (ORDER BY n DESC NULLS LAST RANGE BETWEEN 1 PRECEDING AND 8 FOLLOWING) AS s FROM {T}": ("", ""),  # noqa: E501
+    f"SELECT sym, SUM(n) AS s, RANK() OVER (ORDER BY SUM(n) DESC NULLS LAST) AS r FROM {T} GROUP BY sym QUALIFY r <= 2": ("", ""),  # noqa: E501
+    f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER ({ALL}) AS r FROM {T}) WHERE r <= 2": ("", ""),
+    f"SELECT sym, n FROM (SELECT *, ROW_NUMBER() OVER ({ALL}) AS r FROM {E}) WHERE r <= 2 AND n > 0": ("", ""),
+    f"SELECT sym, r FROM (SELECT *, RANK() OVER ({B}) AS r FROM {T}) WHERE r <= 2 AND sym = 'a'": ("", ""),
+    f"SELECT x.sym, AVG(x.hi) OVER (PARTITION BY x.sym ORDER BY x.n NULLS FIRST ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS v FROM (SELECT sym, n, MAX(px) AS hi FROM {E} GROUP BY sym, n) AS x": ("", ""),  # noqa: E501
 }  # fmt: skip
 
 

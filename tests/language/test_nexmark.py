@@ -29,6 +29,10 @@ _CLOSE = (r"\Z", " EMIT ON WINDOW CLOSE")
 CHANGES: dict[str, list[tuple[str, str]]] = {
     "q3": [_NEWEST],
     "q5": [_CLOSE],
+    "q6": [
+        ("A.id, A.seller ORDER BY B.price", "id, seller ORDER BY price"),
+        ("WHERE rownum", "QUALIFY rownum"),
+    ],
     "q8": [_CLOSE],
     "q12": [(r"TABLE B, DESCRIPTOR\(p_time\)", "TABLE bid, DESCRIPTOR(dateTime)"), _CLOSE],
     "q13": [(r", PROCTIME\(\) as p_time", ""), (" FOR SYSTEM_TIME AS OF B.p_time", "")],
@@ -40,11 +44,9 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
 REFUSED = {
     "q3": "give it a window: LATEST(auction), one row per key",
     "q6": "there is no column 'rownum'",
-    "q9": "OVER is supported over a stream alone",
     "q11": "there is no function session",
     "q12": "there is no function proctime",
     "q13": "FOR SYSTEM_TIME is not supported",
-    **dict.fromkeys(("q18", "q19"), "QUALIFY ROW_NUMBER()"),
     "q20": "two columns are named 'dateTime'",
     "q22": "split_part(s, d, n + 1)",
     "q23": "give it a window",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ....expressions.nodes import Expression, Field, all_of, renamed
+from .aggregates import RANKS
 from .expression_rules import conjuncts_in_order, ordered
 from .identity import content, digest, identity, remembered
 from .nodes import (
@@ -65,6 +66,8 @@ def in_words(text: str, plan: Node) -> str:
         found = [(name, str(each)) for name, each in columns]
         if isinstance(node, GroupAggregates):
             found += [(each.name, aggregate_text(each)) for each in node.aggregates]
+        if isinstance(node, WindowFunctions):
+            found += [(each.call.name, function_text(each)) for each in node.functions]
         for name, written in found:
             if name != written:
                 meant.setdefault(name, written)
@@ -83,6 +86,17 @@ def aggregate_text(each: Aggregation) -> str:
     order = ", ".join(f"{key}{' desc' if down else ''}" for key, (down, _) in zip(keys, each.order, strict=True))
     order = f" order by {order}" if order else ""
     return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}{order}){where}"
+
+
+def function_text(each: WindowFunction) -> str:
+    """Return a window function in readable form."""
+    call, frame = each.call, each.frame
+    if call.function in RANKS:
+        return f"{call.function}({each.number or ''})"
+    if call.function in {"lag", "lead"}:
+        return f"{call.function} {each.number} of {', '.join(map(str, call.arguments))}"
+    ends = [f"{'all' if end is None else f'{end:+d}' if end else 'its own'}" for end in (frame.start, frame.end)]
+    return f"{aggregate_text(call)} over {frame.kind} {ends[0]} to {ends[1]}"
 
 
 def _named(plan: Relation) -> Relation:

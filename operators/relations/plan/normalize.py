@@ -9,20 +9,25 @@ from typing import Any, TypeVar
 
 from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
 from ....expressions.zones import in_zone
-from .expression_rules import never_fails, size
+from .expression_rules import never_fails, ordered, size
 from .nodes import (
     Changes,
     Copies,
     Distinct,
     GroupAggregates,
     Join,
+    Latest,
     Node,
+    Order,
     Project,
     Relation,
+    RowWindow,
     SetOperation,
     Stream,
     Top,
+    UnboundedWindow,
     Where,
+    WindowFunction,
     WindowFunctions,
     WindowOver,
 )
@@ -77,9 +82,69 @@ def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
             return _project(_where(source.source, below), source.columns)
     if isinstance(source, Join):
         return _where_over_join(source, kept)
+    if isinstance(source, WindowFunctions):
+        return _where_over_functions(source, kept)
     condition = all_of(kept)
     assert condition is not None
     return Where(source, condition)
+
+
+def _where_over_functions(node: WindowFunctions, conditions: Sequence[Expression]) -> Relation:
+    """Move conditions on whole partitions below the functions, and take only the first rows if these are chosen."""
+    partition = {each.name for each in node.by if isinstance(each, Field)}
+    below = [each for each in conditions if fields(each) and fields(each) <= partition and never_fails(each)]
+    rest = [each for each in conditions if each not in below]
+    if below:
+        node = replace(node, source=_where(node.source, below))
+    numbers = {each.call.name for each in node.functions if each.call.function == "row_number"}
+    if all(_looks_back(each) for each in node.functions):
+        for each in rest:
+            n = _chosen(ordered(each), numbers)
+            if n is not None:
+                rest.remove(each)
+                node = replace(node, source=first_rows(node.source, node.order, n, node.by))
+                break
+    condition = all_of(rest)
+    return node if condition is None else Where(node, condition)
+
+
+def _looks_back(each: WindowFunction) -> bool:
+    """Return whether the function of a row depends on no row after it."""
+    if each.call.function in {"row_number", "rank", "dense_rank", "lag"}:
+        return True
+    return each.frame.kind == "rows" and each.frame.end is not None and each.frame.end <= 0
+
+
+def _chosen(condition: Expression, numbers: set[str]) -> int | None:
+    """Return n if the condition chooses the rows whose number is at most n."""
+    if not isinstance(condition, Call) or condition.function not in {"eq", "le", "lt"}:
+        return None
+    one, other = condition.arguments
+    if condition.function == "eq" and isinstance(one, Constant):
+        one, other = other, one
+    if not isinstance(one, Field) or one.name not in numbers or not isinstance(other, Constant):
+        return None
+    n = other.value - (condition.function == "lt") if isinstance(other.value, int) else 0
+    return n if n == 1 or (n > 1 and condition.function != "eq") else None
+
+
+def first_rows(source: Relation, order: tuple[Order, ...], n: int, by: tuple[Expression, ...]) -> Relation:
+    """Return the first n rows of each group. The newest rows of a stream are its window of rows."""
+    windowed, where = (source.source, source.condition) if isinstance(source, Where) else (source, None)
+    if isinstance(windowed, WindowOver) and isinstance(windowed.window, UnboundedWindow) and len(order) == 1:
+        stream, names = windowed.stream, [each.name for each in by if isinstance(each, Field)]
+        if isinstance(stream, Stream) and not stream.static and len(names) == len(by) and order[0].descending:
+            time = Field(stream.event_time, stream.schema.field(stream.event_time).type)
+            if order[0].expression == time:
+                return WindowOver(stream, newest(stream, n, tuple(names), where))
+    return Top(source, order, n, by)
+
+
+def newest(stream: Stream | None, n: int, partition: tuple[str, ...], where: Expression | None) -> RowWindow | Latest:
+    """Return the window of the newest n rows: ``Latest`` if these are the newest of each update key."""
+    if stream is not None and stream.updates and n == 1 and where is None and set(partition) == set(stream.key):
+        return Latest()
+    return RowWindow(n, partition, where)
 
 
 def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
@@ -148,7 +213,23 @@ def _pair(each: Expression, lefts: set[str], rights: set[str]) -> tuple[Expressi
     return None
 
 
+def _read(source: Relation, names: frozenset[str]) -> Relation:
+    """Return the relation without the window functions whose columns are not read."""
+    if isinstance(source, Where):
+        below = _read(source.source, names | fields(source.condition))
+        return source if below is source.source else _where(below, conjuncts(source.condition))
+    if not isinstance(source, WindowFunctions):
+        return source
+    functions = tuple(each for each in source.functions if each.call.name in names)
+    expressions = [*(each.expression for each in source.order), *source.by]
+    for each in functions:
+        expressions += [*each.call.arguments, *([] if each.call.where is None else [each.call.where])]
+    below = _read(source.source, names.union(*map(fields, expressions)))
+    return replace(source, source=below, functions=functions) if functions else below
+
+
 def _project(source: Relation, columns: tuple[tuple[str, Expression], ...]) -> Relation:
+    source = _read(source, frozenset[str]().union(*(fields(each) for _, each in columns)))
     if isinstance(source, Project):
         inner = dict(source.columns)
         reads: dict[str, int] = {}

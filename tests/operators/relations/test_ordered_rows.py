@@ -3,9 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.relations.plan.nodes import Order, Project, TimeRange, Top
+from upstream.operators.relations.ordered_rows import TopRows
+from upstream.operators.relations.plan.nodes import Order, Project, TimeRange, Top, UnboundedWindow, WindowOver
+from upstream.operators.state.store import DictStore
 
-from .checking import K, S, V, arrivals, check, window, windows
+from .checking import K, S, V, added, arrivals, check, rows_of_s, window, windows
 
 
 @given(
@@ -30,3 +32,17 @@ def test_equal_rows_are_counted_each(given, n):
     source, sql = window(S, TimeRange(9))
     plan = Top(Project(source, (("k", K),)), (), n)
     check(plan, f"SELECT k FROM ({sql}) ORDER BY k NULLS FIRST LIMIT {n}", given)
+
+
+def test_state_is_the_first_rows_alone_where_no_row_leaves():
+    kept = {}
+    for source in (WindowOver(S, UnboundedWindow()), WindowOver(S, TimeRange(100))):
+        store = DictStore()
+        evaluation = added({"q": Top(source, (Order(V, descending=True),), 2)}, store)
+        for begin in range(0, 30, 10):
+            evaluation.step(rows_of_s(*range(begin, begin + 10)), begin + 10)
+        changes = evaluation.step(rows_of_s(30), 31).changes["q"]
+        assert sorted(changes["v"]) == [28, 30]
+        top = next(each for each in evaluation._running.values() if isinstance(each.operator, TopRows))
+        kept[source.window] = top.state.rows
+    assert kept == {UnboundedWindow(): 2, TimeRange(100): 31}
