@@ -44,6 +44,20 @@ _AGGREGATES = {
     "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MIN(f)", "MAX(f)", "AVG(DISTINCT f)", "MEDIAN(f)", "STDDEV_POP(f)"),
     "i": ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)", "BIT_OR(i)"),
 }
+# Functions of a row and others: of ranks, of other rows, and of a frame.
+_RANKS = {"i": ("ROW_NUMBER()", "RANK()", "DENSE_RANK()", "NTILE(3)"), "f": ("PERCENT_RANK()", "CUME_DIST()"), "s": ()}
+_OF_OTHERS = ("LAG(x)", "LEAD(x)", "LAG(x, 2)", "LEAD(x, 1, k)")
+_OF_FRAMES = {
+    "s": ("FIRST_VALUE(s)", "LAST_VALUE(s)", "MIN(s)", "MAX(s)", "NTH_VALUE(s, 2)"),
+    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MAX(f)", "LAST_VALUE(f)", "STDDEV_POP(f)"),
+    "i": ("COUNT(*)", "COUNT(x)", "SUM(i)", "MIN(i)", "FIRST_VALUE(i)", "NTH_VALUE(i, 2)"),
+}
+_FRAMES = (
+    "", "", "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", "ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING", "ROWS BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    "ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING", "RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+    "RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+)  # fmt: skip
 
 
 class Queries(Texts):
@@ -186,7 +200,7 @@ class Queries(Texts):
 
     def _query(self, types: str, depth: int) -> str:
         """Return a query with columns `c0`, `c1`, … of some types."""
-        ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of]
+        ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of, self._beside, self._ranked]
         ways += [] if self._newest else [self._periods, self._near]
         if depth > 0:
             ways += [self._sets, self._first, self._named]
@@ -232,6 +246,41 @@ class Queries(Texts):
         rank = f"ROW_NUMBER() OVER (PARTITION BY {self._pick(columns)[0]} ORDER BY {order})"
         where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
         return f"SELECT {self._items(types, columns, 1)} FROM {text}{where} QUALIFY {rank} <= {self._pick((1, 1, 2))}"
+
+    def _over(self, kind: str, columns: Columns) -> str:
+        """Return a function with OVER. Where the order of equal rows matters, all columns order them."""
+        which = self._pick((_RANKS[kind], _OF_OTHERS, _OF_FRAMES[kind]))
+        function = self._put(self._pick(which or _OF_OTHERS), kind, columns, self._pick((0, 0, 1)))
+        order = self._rng.sample(columns, len(columns))
+        if which is _OF_FRAMES[kind] and self._chance(0.2):
+            order = []
+        if function in {"RANK()", "DENSE_RANK()", "PERCENT_RANK()", "CUME_DIST()"}:
+            order = order[: self._pick((1, len(order)))]
+        by = ", ".join(f"{each}{self._order()}" for each, _ in order)
+        frame = self._pick(_FRAMES) if which is _OF_FRAMES[kind] and order else ""
+        parts = [f"PARTITION BY {self._pick(columns)[0]}" if self._chance(0.6) else "", f"ORDER BY {by}" if by else ""]
+        return f"{function} OVER ({' '.join(each for each in (*parts, frame) if each)})"
+
+    def _beside(self, types: str, depth: int) -> str:
+        """Return rows with values of the rows beside them; some are first or last of these."""
+        text, columns = self._item(depth)
+        over = [(self._over(kind, columns), kind) for kind in types]
+        where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
+        rank = self._pick(("RANK()", "DENSE_RANK()", "ROW_NUMBER()"))
+        order = ", ".join(f"{each}{self._order()}" for each, _ in self._rng.sample(columns, len(columns)))
+        by = f"PARTITION BY {self._pick(columns)[0]} " if self._chance(0.7) else ""
+        first = f" QUALIFY {rank} OVER ({by}ORDER BY {order}) {self._pick(('<= 2', '= 1', '> 1'))}"
+        first = first if self._chance(0.3) else ""
+        return f"SELECT {self._items(types, [*over, *over, *columns], 1)} FROM {text}{where}{first}"
+
+    def _ranked(self, types: str, depth: int) -> str:
+        """Return groups with values of the groups beside them."""
+        text, columns = self._item(depth)
+        keys = [self._pick(columns)]
+        found = [*keys, *((self._aggregate(kind, columns), kind) for kind in types)]
+        found += [(self._over(kind, found), kind) for kind in types]
+        where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
+        return f"SELECT {self._items(types, found, 1)} FROM {text}{where} GROUP BY {keys[0][0]}"
 
     def _periods(self, types: str, _: int) -> str:
         """Return groups by a time of rows that stay: what is kept of a group ends with its time."""
