@@ -3,6 +3,7 @@
 import functools
 import re
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -25,6 +26,20 @@ END_US = BEGIN_US + COUNT * EVENT_US + 60_000_000
 _NEWEST = (r"\b(auction|person) (AS )?(?=[AP]\b)", r"LATEST(\1) \2")
 _HOUR = (r"\bbid (AS )?(?=B\b)", r"bid [RANGE 1 HOUR] \1")
 _CLOSE = (r"\Z", " EMIT ON WINDOW CLOSE")
+_SESSIONS = """
+SELECT bidder, COUNT(*) AS bid_count, MIN(dateTime) AS starttime, MAX(dateTime) + INTERVAL '10' SECOND AS endtime
+FROM (
+    SELECT bidder, dateTime, SUM(begins) OVER (PARTITION BY bidder ORDER BY dateTime) AS session
+    FROM (
+        SELECT bidder, dateTime, IF(dateTime > before + INTERVAL '10' SECOND, 1, 0) AS begins
+        FROM (
+            SELECT bidder, dateTime, LAG(dateTime) OVER (PARTITION BY bidder ORDER BY dateTime) AS before
+            FROM bid [RANGE 1 HOUR]
+        )
+    )
+)
+GROUP BY bidder, session
+"""
 # What docs/nexmark.md says that is written in another way.
 CHANGES: dict[str, list[tuple[str, str]]] = {
     "q3": [_NEWEST],
@@ -34,6 +49,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
         ("WHERE rownum", "QUALIFY rownum"),
     ],
     "q8": [_CLOSE],
+    "q11": [(r"(?s).+", _SESSIONS)],
     "q12": [(r"TABLE B, DESCRIPTOR\(p_time\)", "TABLE bid, DESCRIPTOR(dateTime)"), _CLOSE],
     "q13": [(r", PROCTIME\(\) as p_time", ""), (" FOR SYSTEM_TIME AS OF B.p_time", "")],
     "q20": [_NEWEST, _HOUR, (r"A.`dateTime`", r"\g<0> AS opens"), (r"A.extra", r"\g<0> AS more")],
@@ -44,7 +60,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
 REFUSED = {
     "q3": "give it a window: LATEST(auction), one row per key",
     "q6": "there is no column 'rownum'",
-    "q11": "there is no function session",
+    "q11": "stream.session_window(",
     "q12": "there is no function proctime",
     "q13": "FOR SYSTEM_TIME is not supported",
     "q20": "two columns are named 'dateTime'",
@@ -90,10 +106,23 @@ def database(seed):
 
 @functools.cache
 def expected(name, seed):
+    if name == "q11":
+        return sessions(seed)
     sql = text_of(name).replace("`", '"').removesuffix(_CLOSE[1])
     sql = re.sub(r"LATEST\((\w+)\)", r"\1", sql.replace(" [RANGE 1 HOUR]", ""))
     sql = re.sub(r"TABLE\(\s*(TUMBLE|HOP)\(TABLE (\w+).*?SECOND\)\)", r"\1_\2", sql, flags=re.DOTALL)
     return Counter(tuple(map(plain, row)) for row in database(seed).execute(sql).fetchall())
+
+
+def sessions(seed):
+    """Return the runs of a bidder's bids that are no more than ten seconds apart."""
+    found, length = [], timedelta(seconds=10)
+    for bidder, time in rows_of(seed)["bid"].select("bidder", "dateTime").sort("bidder", "dateTime").rows():
+        if found and found[-1][0] == bidder and time <= found[-1][3]:
+            found[-1] = (bidder, found[-1][1] + 1, found[-1][2], time + length)
+        else:
+            found.append((bidder, 1, time, time + length))
+    return Counter(found)
 
 
 @pytest.mark.parametrize("name", RUNS)
