@@ -49,8 +49,8 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "a query's answer depends on its rows alone": ("uuid", "current_user", "version", "input_file_name"),
     _NESTED: (
         *("aggregate", "array", "array_append", "array_distinct", "array_except", "array_intersect", "array_sort"),
-        *("array_union", "arrays_overlap", "arrays_zip", "exists", "explode", "filter", "flatten", "forall", "map"),
-        *("map_concat", "map_filter", "map_from_arrays", "map_keys", "map_values", "posexplode"),
+        *("array_union", "arrays_overlap", "arrays_zip", "exists", "filter", "flatten", "forall", "map"),
+        *("map_concat", "map_filter", "map_from_arrays", "map_keys", "map_values"),
         *("reduce", "sequence", "slice", "sort_array", "split", "str_to_map", "transform", "zip_with"),
         *("from_csv", "from_json", "from_xml", "get_json_object", "json_array_length", "json_tuple", "parse_json"),
         *("parse_url", "schema_of_json", "to_csv", "to_json", "to_xml", "variant_get", "xpath"),
@@ -58,6 +58,9 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     _TEXT: (
         *("aes_decrypt", "aes_encrypt", "conv", "format_number", "format_string", "levenshtein", "luhn_check", "mask"),
         *("printf", "regexp_extract_all", "sentences", "soundex", "to_char", "to_number", "url_decode", "url_encode"),
+    ),
+    "write it in FROM: s LATERAL VIEW EXPLODE(xs) t AS x": (
+        *("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest"),
     ),
     "use CASE n WHEN 1 THEN … WHEN 2 THEN … END": ("elt",),
     "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval", "make_dt_interval", "make_ym_interval"),

@@ -20,6 +20,7 @@ from ..operators.relations.plan.nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Join,
     Latest,
@@ -122,6 +123,8 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
             return None if isinstance(source, Changes) else tracked(source, expression, cut)
         case GroupAggregates(source, by, _):
             return _through(source, expression, {Field(name, each.type): each for name, each in by}, cut)
+        case Explode(source):
+            return tracked(source, expression, cut) if fields(expression) <= set(source.schema.names) else None
         case Distinct(source) | Copies(source):
             return _through(source, expression, _same(all_fields(source)), cut)
         case Top(source, _, _, by) | WindowFunctions(source, _, by, _):
@@ -330,7 +333,7 @@ def _spread(node: Node, cut: Cut) -> _Way | None:
     if cut(node):
         return {node: _all_columns(node)}
     match node:
-        case Where(source) | Project(source):
+        case Where(source) | Project(source) | Explode(source):
             return _spread(source, cut)
         case Sample(source):
             return None if isinstance(source, Changes) else _spread(source, cut)

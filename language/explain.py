@@ -12,6 +12,7 @@ from ..operators.relations.plan.nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Hop,
     Join,
@@ -157,6 +158,8 @@ def _head(node: Node) -> str:
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
     if isinstance(node, Distinct):
         return "Distinct"
+    if isinstance(node, Explode):
+        return f"Elements of {node.array}"
     if isinstance(node, Copies):
         return f"Copies, numbered by {node.name}"
     if isinstance(node, SetOperation):

@@ -13,12 +13,13 @@ from ..expressions.terms import Terms
 
 STREAM_OPERATORS = ("ISTREAM", "DSTREAM", "RSTREAM")
 TABLE_FUNCTIONS = ("HOP", "TUMBLE", "LATEST")
+ARRAY_FUNCTIONS = ("EXPLODE", "EXPLODE_OUTER", "POSEXPLODE", "POSEXPLODE_OUTER", "UNNEST")
 
 # Clauses of Spark that continuous queries lack, each with its replacement.
 _NOT_HERE = {
     "OFFSET": ("OFFSET is not supported", "LIMIT n keeps the first n; number rows with QUALIFY ROW_NUMBER()"),
     "WINDOW": ("named windows are not supported", "write the window behind OVER"),
-    "LATERAL": ("LATERAL is not supported", "join with a subquery"),
+    "LATERAL": ("LATERAL is not supported", "join with a subquery, or with an array: LATERAL VIEW EXPLODE(xs) t AS x"),
     "FETCH": ("FETCH is not supported", "write LIMIT n"),
     "SORT": ("SORT BY is not supported", "write ORDER BY … LIMIT n"),
     "SORT BY": ("SORT BY is not supported", "write ORDER BY … LIMIT n"),
@@ -61,6 +62,12 @@ class TableFunction(Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "expressions": False}
 
 
+class ArrayFunction(Expression):
+    """``UNNEST(xs)``, ``EXPLODE(xs)``, ``POSEXPLODE(xs)`` in FROM."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "outer": False, "ordinality": False}
+
+
 class Emit(Expression):
     """``query EMIT CHANGES``, ``EMIT ON WINDOW CLOSE``, ``EMIT PERIODIC INTERVAL '5' SECOND``."""
 
@@ -92,6 +99,8 @@ class SourceGrammar(Terms):
         start = self._curr
         if self._match(T.COMMA):
             return self.made(start, exp.Join(this=self.source()))
+        if self._match_text_seq("LATERAL", "VIEW"):
+            return self.made(start, exp.Join(this=self._lateral_view(), kind="CROSS"))
         words: list[str] = []
         as_of = self._match_texts(("ASOF",))
         while self._match_texts(("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI")):
@@ -137,8 +146,29 @@ class SourceGrammar(Terms):
     def _using(self) -> exp.Identifier:
         return self.name("a column of both sides")
 
+    def _lateral_view(self) -> exp.Expr:
+        start = self._curr
+        outer = self._match_texts(("OUTER",))
+        function = self._array_function()
+        function.set("outer", outer)
+        name = None if self._curr.token_type is T.ALIAS else self.alias()
+        names = self.commas(self._using) if self._match(T.ALIAS) else None
+        alias = self.made(start, exp.TableAlias(this=name, columns=names))
+        return self.made(start, exp.Table(this=function, alias=alias))
+
+    def _array_function(self) -> ArrayFunction:
+        start = self._curr
+        if not self._match_texts(ARRAY_FUNCTIONS):
+            self.unexpected("EXPLODE or POSEXPLODE and an array")
+        kind = self._prev.text.upper()
+        this = self.in_brackets(self.scalar)
+        ordinality = kind == "UNNEST" and self._match_text_seq("WITH", "ORDINALITY")
+        return self.made(start, ArrayFunction(this=this, kind=kind, ordinality=bool(ordinality)))
+
     def source(self) -> exp.Expr:
         start = self._curr
+        if self._next.text.upper() in ARRAY_FUNCTIONS:
+            self._match_texts(("LATERAL",))
         self.not_here()
         word = self._curr.text.upper() if self._curr.token_type is not T.IDENTIFIER else ""
         this: exp.Expr
@@ -152,6 +182,8 @@ class SourceGrammar(Terms):
         elif word == "TABLE" and self._next.token_type is T.L_PAREN:
             self._advance()
             this = exp.Table(this=self.in_brackets(self._table_function))
+        elif word in ARRAY_FUNCTIONS and self._next.token_type is T.L_PAREN:
+            this = exp.Table(this=self._array_function())
         elif self._next.token_type is T.L_PAREN and self.is_name(self._curr) and word != "SAMPLE":
             this = exp.Table(this=self._table_function())
         else:
@@ -178,11 +210,14 @@ class SourceGrammar(Terms):
                 name = self.alias()
                 if name is None:
                     return
+                names = None
                 if self._curr.token_type is T.L_PAREN:
-                    self.refuse(
-                        "lists of column names are not supported here", hint="name them with AS in the subquery"
-                    )
-                key, found = "alias", self.made(start, exp.TableAlias(this=name))
+                    if not isinstance(this.this, ArrayFunction):
+                        self.refuse(
+                            "lists of column names are not supported here", hint="name them with AS in the subquery"
+                        )
+                    names = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self._using))).expressions
+                key, found = "alias", self.made(start, exp.TableAlias(this=name, columns=names))
             if this.args.get(key):
                 what = {"stream_window": "window", "sample": "sample", "alias": "alias"}[key]
                 self.refuse(f"this source has a second {what}", at=start)
@@ -218,7 +253,7 @@ class SourceGrammar(Terms):
                 hint="in Python, stream.session_window('5 minutes', output='all').agg(…) has sessions of the key",
             )
         if kind not in TABLE_FUNCTIONS:
-            self.refuse(f"there is no table function {kind}", expected=", ".join(TABLE_FUNCTIONS))
+            self.refuse(f"there is no table function {kind}", expected=", ".join((*TABLE_FUNCTIONS, "UNNEST")))
         self._advance(2)
         self._match_texts(("TABLE",))
         this = self._function_source()

@@ -7,6 +7,7 @@ from sqlglot import exp
 from ..expressions.nodes import Expression
 from ..expressions.scalars import Visible
 from ..operators.relations.plan.nodes import Relation, Where
+from .arrays import bind_generators
 from .groups import bind_groups
 from .over import WindowColumns, bind_first, bind_over, of_stream
 from .predicates import Values, bind_where, terms
@@ -59,13 +60,15 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
     values = Values(context, filtered.source.scope, bind_where)
     over |= values.read(select.expressions)
     relation = values.joined(relation)
+    arrays = Scalars(context.text, filtered.source.scope, where="in an array function")
+    relation, elements = bind_generators(select.expressions, relation, arrays, context)
     scalars = Scalars(context.text, filtered.source.scope, where="in SELECT", over=over)
     found: list[Item] = []
     for node in select.expressions:
         if is_star(node):
             found += starred(node, filtered.source.scope, context)
         else:
-            found.append(item_of(node, scalars.bind(bare(node))))
+            found.append(item_of(node, elements.get(id(bare(node))) or scalars.bind(bare(node))))
     no_outer(found, context)
     named = [Visible("", each.name, each.expression) for each in found if isinstance(each.node, exp.Alias)]
     inside = Scalars(

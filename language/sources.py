@@ -34,7 +34,8 @@ from ..operators.relations.plan.nodes import (
     WindowOver,
 )
 from ..operators.relations.plan.normalize import newest
-from .grammar import StreamWindow, TableFunction
+from .arrays import array_function, bind_elements
+from .grammar import ArrayFunction, StreamWindow, TableFunction
 from .scalars import Scalars
 from .scope import Bound, Context, Scope, is_outer
 
@@ -54,6 +55,10 @@ class FromItem:
 def bind_source(node: exp.Expr, context: Context, *, hop_columns: bool) -> FromItem:
     """Return an item of FROM. ``hop_columns``: the query reads window_start, window_end or ``*``."""
     alias = node.alias
+    if isinstance(node.this, ArrayFunction):
+        raise context.text.error(
+            node, "elements of an array need a source before them", hint="FROM s CROSS JOIN UNNEST(xs) AS t(x)"
+        )
     if isinstance(node.this, TableFunction):
         return _function(node, node.this, context, alias, hop_columns=hop_columns)
     if isinstance(node, exp.Subquery):
@@ -379,6 +384,11 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
     commas = False
     outer: list[tuple[Expression, exp.Expr]] = []
     for join in joins:
+        function = array_function(join)
+        if function is not None:
+            relation, scope = bind_elements(join, function, relation, scope, context)
+            clock = None
+            continue
         other = bind_source(join.this, context, hop_columns=hop_columns)
         if other.alias.lower() in aliases and other.alias:
             raise context.text.error(

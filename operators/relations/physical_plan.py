@@ -26,6 +26,7 @@ from .plan.nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Hop,
     Join,
@@ -47,7 +48,7 @@ from .plan.nodes import (
 )
 from .plan.properties import Clock, key_of
 from .slice_plan import Families, sliced
-from .stateless import FilterOperator, InputRelation, ProjectOperator, UnionAll
+from .stateless import ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
 from .window_functions import WindowCall, WindowFunctionsOperator
 from .windows import HopWindow, StoredRelation, TimeWindow
@@ -141,6 +142,8 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             )
         case Distinct():
             return Multiplicities(node.schema, 1, RULES["distinct"], state)
+        case Explode(source, array, name, position, outer):
+            return ExplodeOperator(node.schema, compile_(array, source.schema), name, position, outer)
         case Copies(source, name):
             return NumberedCopies(source.schema, name, state)
         case SetOperation(_, _, kind, all_):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from .operator import Evaluable, Operator, RowOperator
 from .plan.properties import Clock
-from .zsets import TIME, WEIGHT, Span, columns_of, conformed, consolidated
+from .zsets import TIME, WEIGHT, Span, check_copies, columns_of, conformed, consolidated, expanded
 
 
 class FilterOperator(RowOperator):
@@ -43,6 +44,31 @@ class ProjectOperator(RowOperator):
         found = pl.DataFrame([*columns, rows.get_column(TIME), rows.get_column(WEIGHT)])
         # With all columns of the input, rows that differ still do.
         return found if self._kept.issuperset(columns_of(rows)) else consolidated(found)
+
+
+class ExplodeOperator(Operator):
+    """Each row once for each element of an array."""
+
+    def __init__(self, schema: pa.Schema, array: Evaluable, name: str, position: str | None, outer: bool) -> None:
+        super().__init__(schema)
+        self._array, self._name, self._position, self._outer = array, name, position, outer
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        if rows.height == 0:
+            return self.nothing
+        arrays = self._array.series(rows, self._name)
+        sizes = arrays.list.len().fill_null(0).to_numpy().astype(np.int64)
+        copies = np.maximum(sizes, 1) if self._outer else sizes
+        check_copies(copies)
+        which, place = expanded(np.zeros_like(copies), copies)
+        has = sizes[which] > 0
+        items = arrays.filter(pl.Series(sizes > 0)).explode().extend_constant(None, 1)
+        made = [items[np.where(has, np.cumsum(has) - 1, len(items) - 1)].alias(self._name)]
+        if self._position is not None:
+            made.append(pl.Series(self._position, place, dtype=pl.Int32()).set(pl.Series(~has), None))
+        found = rows[which].hstack(made)
+        return consolidated(found.select(*self.dtypes, TIME, WEIGHT))
 
 
 class UnionAll(Operator):

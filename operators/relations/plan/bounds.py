@@ -20,6 +20,7 @@ from .nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Hop,
     Join,
@@ -189,6 +190,9 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         return inner
     if isinstance(node, WindowOver):
         return _windowed(node, inner, states)
+    if isinstance(node, Explode):
+        states.append(StateBound(node, ""))
+        return replace(inner, times=inner.times | ({node.name} if goes_on(node.array, inner.times) else set()))
     if isinstance(node, Project):
         states.append(StateBound(node, ""))
         times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))

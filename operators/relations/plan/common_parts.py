@@ -17,6 +17,7 @@ from .nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Join,
     Node,
@@ -159,7 +160,15 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
     if isinstance(node, Distinct):
         return Distinct(source), names
     if isinstance(node, Copies):
-        return _copies(source, node.name, names)
+        made = _free("copy", source)
+        return Copies(source, made), {**names, node.name: made}
+    if isinstance(node, Explode):
+        made = replace(node, source=source, array=ordered(renamed(node.array, names)), name=_free("element", source))
+        added = {node.name: made.name}
+        if node.position is not None:
+            made = replace(made, position=_free("position", source))
+            added[node.position] = _free("position", source)
+        return made, {**names, **added}
     if isinstance(node, Project):
         return _project(node, source, names)
     return _aggregate(node, source, names)
@@ -207,11 +216,10 @@ def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, 
     return Project(source, tuple(sorted(made.items()))), found
 
 
-def _copies(source: Relation, name: str, names: _Names) -> tuple[Relation, _Names]:
-    made = "copy"
-    while made in source.schema.names:
-        made += "|"
-    return Copies(source, made), {**names, name: made}
+def _free(name: str, source: Relation) -> str:
+    while name in source.schema.names:
+        name += "|"
+    return name
 
 
 def _aggregate(node: GroupAggregates, source: Relation, names: _Names) -> tuple[Relation, _Names]:

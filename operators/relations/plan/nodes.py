@@ -274,6 +274,29 @@ class Distinct:
 
 
 @dataclass(frozen=True)
+class Explode:
+    """Each row once for each element of an array, in a last column; with ``outer`` once with null if it has none.
+
+    ``position`` names a column with the element's place, from 0.
+    """
+
+    source: Relation
+    array: Expression
+    name: str
+    position: str | None = None
+    outer: bool = False
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        made = [] if self.position is None else [pa.field(self.position, pa.int32())]
+        return pa.schema([*self.source.schema, *made, pa.field(self.name, self.array.type.value_type)])
+
+
+@dataclass(frozen=True)
 class Copies:
     """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
 
@@ -400,7 +423,17 @@ class Changes:
 
 StreamNode: TypeAlias = Stream | Sample | Changes
 Relation: TypeAlias = (
-    WindowOver | Where | Project | Join | GroupAggregates | Distinct | Copies | SetOperation | Top | WindowFunctions
+    WindowOver
+    | Where
+    | Project
+    | Join
+    | GroupAggregates
+    | Distinct
+    | Explode
+    | Copies
+    | SetOperation
+    | Top
+    | WindowFunctions
 )
 Node: TypeAlias = StreamNode | Relation
 

@@ -14,6 +14,7 @@ from .nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Join,
     Latest,
@@ -56,7 +57,7 @@ def _rewritten(node: Any) -> Any:
     if isinstance(node, Distinct):
         source = _rewritten(node.source)
         return source if isinstance(source, Distinct) else Distinct(source)
-    if isinstance(node, GroupAggregates | Copies | Top | WindowFunctions | Changes):
+    if isinstance(node, GroupAggregates | Explode | Copies | Top | WindowFunctions | Changes):
         return replace(node, source=_rewritten(node.source))
     if isinstance(node, WindowOver):
         return replace(node, stream=_rewritten(node.stream))
@@ -84,8 +85,15 @@ def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
         return _where_over_join(source, kept)
     if isinstance(source, WindowFunctions):
         return _where_over_functions(source, kept)
+    if isinstance(source, Explode):
+        known = set(source.source.schema.names)
+        below = [each for each in kept if never_fails(each) and fields(each) and fields(each) <= known]
+        if below:
+            source = replace(source, source=_where(source.source, below))
+            kept = [each for each in kept if each not in below]
     condition = all_of(kept)
-    assert condition is not None
+    if condition is None:
+        return source
     return Where(source, condition)
 
 

@@ -10,6 +10,7 @@ from .nodes import (
     Changes,
     Copies,
     Distinct,
+    Explode,
     GroupAggregates,
     Hop,
     Join,
@@ -100,6 +101,8 @@ def _all_keys(node: Node) -> list[Key]:
             return [tuple(name for name, _ in by)]
         case Distinct(source) | Copies(source):
             return [*_keys(source), _columns(node)]
+        case Explode(source, _, _, str() as position):
+            return [(*each, position) for each in _keys(source)]
         case SetOperation():
             return _of_set(node)
         case _:
@@ -200,6 +203,8 @@ def never_null(node: Node) -> frozenset[str]:
             return one & other if kind == "union" else one | other if kind == "intersect" else one
         case Copies(source, name):
             return never_null(source) | {name}
+        case Explode(source):
+            return never_null(source) | ({node.position} if node.position and not node.outer else frozenset())
         case Distinct(source) | Top(source):
             return never_null(source)
         case WindowFunctions(source, _, _, functions):
