@@ -19,7 +19,6 @@ from ..expressions.nodes import Constant, Expression, Field, all_of
 from ..expressions.places import Text
 from ..expressions.scalars import unwrapped
 from ..expressions.types import call
-from ..operators.relations.functions import ADDED, EXTREME
 from ..operators.relations.plan.aggregates import OTHER_ROWS, RANKS, is_aggregate
 from ..operators.relations.plan.nodes import (
     Aggregation,
@@ -48,6 +47,7 @@ from .select_list import orders_of
 from .sources import FilteredFrom
 
 _NAMES = {"first": "first_value", "any_value": "first_value", "last": "last_value"}
+_AGGREGATES = frozenset(["avg", "count", "max", "min", "sum"])
 _ORDERED = "RANK() OVER (PARTITION BY k ORDER BY x)"
 _DAY_US = 86_400_000_000
 
@@ -122,12 +122,12 @@ class WindowColumns:
         if not is_aggregate(name):
             raise text.error(node, f"{name.upper()} is neither an aggregate nor a window function", expected=_ORDERED)
         aggregate, _ = bound_aggregation(node, read_call(node, function, text), scalars, where)
-        if aggregate.distinct or aggregate.function not in {*ADDED, *EXTREME}:
+        if aggregate.distinct or aggregate.function not in _AGGREGATES:
             what = f"{name.upper()}{'(DISTINCT …)' if aggregate.distinct else ''}"
             raise text.error(
                 node,
                 f"{what} OVER (…) is not supported",
-                expected="SUM, COUNT, AVG, MIN, MAX, STDDEV or VARIANCE",
+                expected="SUM, COUNT, AVG, MIN or MAX",
                 hint="aggregate with GROUP BY in a subquery, and join with it",
             )
         return _Over(node, by, order, WindowFunction(replace(aggregate, name=value), self._frame(node, order)))

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
-from ..aggregates.algebra import Aggregates, combined_ranges
+from ..aggregates.algebra import Aggregates, combined_ranges, prefixes
 from .arrangement import OperatorState
 from .functions import AggregateCall, Columns
 from .operator import Evaluable
@@ -25,6 +25,7 @@ from .zsets import (
     check_copies,
     consolidated,
     delta_frame,
+    expanded,
     int64s,
     places_among,
     same_at,
@@ -32,6 +33,7 @@ from .zsets import (
 )
 
 _KEY = "__key"
+_MOST_ROWS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,10 @@ class _FrameAggregates:
         self._columns = Columns(calls, [f"{prefix}_{number}" for number in range(len(calls))])
         found = {**self._columns.added, **self._columns.extremes}
         self._aggregates = Aggregates.of({each.name: found[each.name] for each in calls}, self._columns.schema)
+        # A sum of doubles depends on the order in which they are added. To find it again in a later step, it is added
+        # in an order that no row outside of the frame changes.
+        sums = [each.arguments[0].type for each in calls if each.function in {"sum", "avg"}]
+        self._rounds = any(map(pa.types.is_floating, sums))
 
     def lifted(self, rows: pl.DataFrame) -> pa.Table:
         """Return a state of each row."""
@@ -277,12 +283,41 @@ class _FrameAggregates:
         return self._aggregates.lift(table, np.arange(rows.height), rows.height)
 
     def results(self, rows: _Rows, lifted: pa.Table) -> dict[str, pl.Series]:
-        state = lifted.take(pa.array(rows.ids)).combine_chunks()
-        lowered = pl.from_arrow(
-            self._aggregates.lower(combined_ranges(self._aggregates, state, *rows.range_of(self._frame)))
-        )
+        low, high = rows.range_of(self._frame)
+        if not self._rounds:
+            found = combined_ranges(self._aggregates, _taken(lifted, rows.ids), low, high)
+        elif self._frame.start is None:
+            found = self._reaching(_taken(lifted, rows.ids), rows.positions, np.where(low < high, high - 1, -1))
+        elif self._frame.end is None:
+            last = len(rows.ids) - 1
+            state = _taken(lifted, rows.ids[::-1])
+            found = self._reaching(state, rows.positions[::-1], np.where(low < high, last - low, -1))
+        else:
+            found = self._apart(lifted, rows.ids, low, high)
+        lowered = pl.from_arrow(self._aggregates.lower(found))
         assert isinstance(lowered, pl.DataFrame)
         return {each.name: each for each in lowered.get_columns()}
+
+    def _reaching(self, state: pa.Table, positions: Int64s, at: Int64s) -> pa.Table:
+        """Return the state of the rows of a change point up to each position; that of no rows at -1."""
+        reached = prefixes(self._aggregates, state, positions)
+        both = pa.concat_tables([reached, self._aggregates.empty(1)])
+        return _taken(both, np.where(at < 0, reached.num_rows, at))
+
+    def _apart(self, lifted: pa.Table, ids: Int64s, low: Int64s, high: Int64s) -> pa.Table:
+        """Return the state of each range, from its rows alone, in parts that limit memory."""
+        sizes, begin, found = np.cumsum(high - low), 0, [self._aggregates.empty(0)]
+        while begin < len(ids):
+            before = sizes[begin - 1] if begin else 0
+            end = max(begin + 1, int(np.searchsorted(sizes, before + _MOST_ROWS, side="right")))
+            which, at = expanded(low[begin:end], high[begin:end])
+            found.append(self._aggregates.combine(_taken(lifted, ids[at]), which, end - begin))
+            begin = end
+        return pa.concat_tables(found)
+
+
+def _taken(state: pa.Table, at: Int64s) -> pa.Table:
+    return state.take(pa.array(at)).combine_chunks()
 
 
 def _copied(part: Live, peer: Int64s, key: pl.Series | None, descending: bool) -> _Rows:

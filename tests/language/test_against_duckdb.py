@@ -15,6 +15,7 @@ from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_
 from kit.evaluated import changes_of_frames, plain, rows_at
 
 from upstream.language import bind
+from upstream.operators.relations.zsets import dtypes_of
 
 STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
 DATABASE = duckdb.connect()
@@ -225,3 +226,38 @@ def test_rows_of_one_time_share_the_aggregate_of_the_newest_rows(drawn, cuts):
         known = [value for _, _, value in upto[-2:] if value is not None]
         expected[sym, n, sum(known) if known else None] += 1
     assert rows_at(changes, END_US) == expected
+
+
+_DOUBLES = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.sampled_from([1e25, -1e25, 1e10, -1e10, 0.1]),
+        st.integers(0, 5),
+        st.integers(0, 90).map(lambda minutes: EPOCH + timedelta(minutes=minutes)),
+    ),
+    max_size=12,
+)
+
+_IN_ORDER = [1e25, 1e10, 1e-10, -1e10, 1e-30, -1e25]
+# A row that comes later and before all others moves them by a place.
+_MOVED = [("a", each, n + 1, EPOCH + timedelta(minutes=n)) for n, each in enumerate(_IN_ORDER)]
+_MOVED.append(("a", 1e10, 0, EPOCH + timedelta(minutes=9)))
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        "PARTITION BY sym",
+        "ORDER BY n DESC",
+        "ORDER BY n, t ROWS 5 PRECEDING",
+        "ORDER BY n ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING",
+        "ORDER BY n RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    ],
+)
+@given(drawn=_DOUBLES, cuts=_CUTS)
+@example(drawn=_MOVED, cuts=[6])
+def test_a_sum_of_doubles_leaves_as_it_came(over, drawn, cuts):
+    rows = pl.DataFrame(drawn, schema=dtypes_of(TRADE.schema), orient="row")
+    changes = evaluated(f"SELECT n, SUM(px) OVER ({over}) AS s FROM {T}", {"trade": rows}, cuts)
+    rest = changes.group_by("n", "s").agg(pl.col("__weight").sum()).filter(pl.col("__weight") != 0)
+    assert rest.height == 0
