@@ -17,7 +17,6 @@ from kit.places import ROOT
 from typer.testing import CliRunner
 
 from upstream.cli.main import app
-from upstream.conf.errors import QueryRefusedError
 from upstream.expressions.compile import compiled
 from upstream.expressions.nodes import Call, Expression, Field
 from upstream.expressions.types import function_names
@@ -90,15 +89,6 @@ def test_windows_are_bound(window):
     stream = "buses" if window.startswith("LATEST") else "trade"
     source = re.sub(r"\bs\b", stream, window).replace("BY k", "BY sym").replace("WHERE p", "WHERE n > 1")
     assert bind(f"SELECT COUNT(*) FROM {source}", CATALOG).reads == (stream,)
-
-
-def test_the_error_is_the_one_that_is_shown():
-    sql, shown = blocks(LANGUAGE, "text")[:2]
-    with pytest.raises(QueryRefusedError) as caught:
-        bind(sql, CATALOG)
-    message, _, excerpt = str(caught.value).partition("\n")
-    assert " ".join(shown.split("\n    ")[0].split()) == message
-    assert shown.rstrip("\n").endswith(excerpt)
 
 
 # --- functions
