@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from .coercion import cast, implicit, misfit, numbers_of_both
+from .intervals import times
 from .kinds import (
     DATE,
     DOUBLE,
@@ -143,12 +144,11 @@ def _with_duration(function: str, left: Expression, right: Expression) -> Expres
     if function in ("add", "subtract") and kinds <= {DURATION, NULL}:
         both = implicit(left, DURATION), implicit(right, DURATION)
         return Call(function, tuple(each for each in both if each is not None), DURATION)
-    if function == "multiply" and kinds != {DURATION}:
-        duration, number = (left, right) if left.type == DURATION else (right, left)
-        if is_integral(number.type):
-            return Call(function, (duration, cast(number, LONG)), DURATION)
+    made = times(function, left, right)
+    if made is not None:
+        return made
     raise misfit(
-        function, (left, right), "two intervals to add or subtract, or an interval to multiply by a whole number"
+        function, (left, right), "two intervals to add or subtract, or an interval to multiply or divide by a number"
     )
 
 
@@ -157,7 +157,7 @@ def _unary(function: str, arguments: Sequence[Expression]) -> Expression:
     value = arguments[0] if len(arguments) == 1 else None
     if value is not None and value.type in (TEXT, NULL):
         value = implicit(value, DOUBLE)
-    if value is None or not (is_number(value.type) or (value.type == DURATION and name == "negate")):
+    if value is None or not (is_number(value.type) or (value.type == DURATION and name != "sign")):
         raise misfit(function, arguments, "a number")
     return value if name == "positive" else Call(name, (value,), value.type)
 

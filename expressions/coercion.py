@@ -175,7 +175,9 @@ def cast(expression: Expression, dtype: pa.DataType, *, try_: bool = False) -> E
     return _cast(expression, dtype, "try_cast" if try_ else "cast")
 
 
+_SECONDS_OF = "EXTRACT(HOUR FROM i) is a part of it, and timestampdiff(SECOND, a, b) counts the seconds between times"
 _CAST_HINTS = {
+    **dict.fromkeys([(DURATION, each) for each in (*INTEGRALS, DOUBLE, TEXT)], _SECONDS_OF),
     (TIMESTAMP, BOOLEAN): "compare it with another timestamp",
     (DATE, LONG): "unix_date(…) counts the days since 1970",
     (DATE, BYTE): "unix_date(…) counts the days since 1970",

@@ -17,6 +17,7 @@ from .doubles import DOUBLES
 from .encodings import ENCODINGS
 from .formats import FORMATS
 from .hashes import DIGESTS, HASHES
+from .intervals import INTERVALS
 from .kinds import spark_name
 from .logic import COMPARISONS, CONDITIONALS, NESTED
 from .nodes import Call, Constant, Expression, Field, walk
@@ -43,6 +44,7 @@ _KERNELS: Mapping[str, Kernel] = {
     **ZONES,
     **FORMATS,
     **MONTH_FUNCTIONS,
+    **INTERVALS,
     **NESTED,
 }
 _RIGHT_FIRST = {"divide", "div", "mod", "pmod"}

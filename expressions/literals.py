@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from .nodes import Constant, Days
 from .places import Text
+from .reader import UNITS_US
 
 MOST_ROWS = 2**31 - 1
 
@@ -30,15 +31,6 @@ _TYPES: dict[Any, pa.DataType] = {
     exp.DType.TIMESTAMPTZ: pa.timestamp("us", "UTC"),
     exp.DType.TIMESTAMPLTZ: pa.timestamp("us", "UTC"),
     exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
-}
-_UNITS_US = {
-    "WEEK": 7 * 86_400_000_000,
-    "DAY": 86_400_000_000,
-    "HOUR": 3_600_000_000,
-    "MINUTE": 60_000_000,
-    "SECOND": 1_000_000,
-    "MILLISECOND": 1_000,
-    "MICROSECOND": 1,
 }
 
 
@@ -125,7 +117,7 @@ def interval(node: exp.Interval, text: Text) -> Constant:
 
 
 def _microseconds(node: exp.Interval, text: Text) -> int:
-    exact = Decimal(node.this.name) * _UNITS_US[node.text("unit")]
+    exact = Decimal(node.this.name) * UNITS_US[node.text("unit")]
     if exact != exact.to_integral_value() or abs(exact) > 10**9 * 86_400_000_000 - 1:
         raise text.error(node, "this interval is not a whole number of microseconds, or too long")
     return int(exact)

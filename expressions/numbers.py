@@ -227,6 +227,8 @@ def _negate(build: Builder, value: pl.Expr) -> pl.Expr:
 
 
 def _abs(build: Builder, value: pl.Expr) -> pl.Expr:
+    if build.type == DURATION:
+        value = value.cast(pl.Int64)
     return value.abs() if build.type in (FLOAT, DOUBLE) else _narrow(build, _wide(build, value)[0].abs())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 from sqlglot import exp, parser
@@ -130,6 +131,20 @@ _UNITS = {
     "MONTH": "MONTH",
     "YEAR": "YEAR",
 }
+_SPANS = (("DAY", "HOUR", "MINUTE", "SECOND"), ("YEAR", "MONTH"))
+# In the texts of such intervals: what precedes a unit's amount, and the greatest amount.
+_BEFORE = {"HOUR": " ", "MINUTE": ":", "SECOND": ":", "MONTH": "-"}
+_MOST = {"HOUR": 23, "MINUTE": 59, "SECOND": 59, "MONTH": 11}
+_MONTHS = {"MONTH": 1, "YEAR": 12}
+UNITS_US = {
+    "WEEK": 7 * 86_400_000_000,
+    "DAY": 86_400_000_000,
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+    "MILLISECOND": 1_000,
+    "MICROSECOND": 1,
+}
 
 
 class Reader(SparkParser):
@@ -248,6 +263,12 @@ class Reader(SparkParser):
     def data_type(self) -> exp.DataType:
         token = self._curr
         kind = _TYPES.get(token.text.upper()) if token.token_type is not T.IDENTIFIER else None
+        if kind is None and token.text.upper() == "TIME":
+            self.refuse(
+                "the type TIME is only for columns that are grouped, ordered and aggregated",
+                at=token,
+                hint="compare the text of a time: date_format(t, 'HH:mm:ss') < '10:00:00'",
+            )
         if kind is None:
             self.unexpected("a type: " + ", ".join(sorted(_TYPES)).lower())
         self._advance()
@@ -280,31 +301,78 @@ class Reader(SparkParser):
         return found
 
     def interval(self) -> exp.Interval:
-        """Read ``INTERVAL '10' MINUTES``, ``INTERVAL 10 MINUTES`` or ``INTERVAL '10 minutes'``."""
+        """Read ``INTERVAL '10' MINUTES``, ``INTERVAL 1 HOUR 30 MINUTES``, or ``INTERVAL '1:30' HOUR TO MINUTE``."""
         start = self._curr
         self._advance()
+        if self._curr.token_type in STRINGS and not self._is_unit(self._next):
+            self._advance()
+            return self._together(start, self._amounts(self._prev))
+        parts = [self._amount()]
+        if self._match_texts(("TO",)):
+            return self._together(start, self._span(start, *parts[0]))
+        while self._curr.token_type in {T.NUMBER, *STRINGS} and self._is_unit(self._next):
+            parts.append(self._amount())
+        return self._together(start, parts)
+
+    @staticmethod
+    def _is_unit(token: Token) -> bool:
+        word = token.text.upper()
+        return token.token_type not in {*STRINGS, T.IDENTIFIER} and (word in _UNITS or word.removesuffix("S") in _UNITS)
+
+    def _amount(self) -> tuple[str, str]:
         if self._match_set(STRINGS):
-            value = self._prev.text.strip()
-            amount, _, unit = value.partition(" ")
-            if unit:
-                found = _UNITS.get(unit.strip().upper()) or _UNITS.get(unit.strip().upper().removesuffix("S"))
-                if found is None:
-                    self.refuse(
-                        f"'{value}' is not an interval of one unit", at=self._prev, hint="INTERVAL '90' MINUTES"
-                    )
-                return self.interval_of(start, amount, found)
-            return self.interval_of(start, amount, self.unit())
+            return self._prev.text.strip(), self.unit()
         sign = "-" if self._match(T.DASH) else ""
-        amount = sign + self.need(T.NUMBER, "a number after INTERVAL").text
-        return self.interval_of(start, amount, self.unit())
+        return sign + self.need(T.NUMBER, "a number after INTERVAL").text, self.unit()
+
+    def _amounts(self, token: Token) -> list[tuple[str, str]]:
+        """Return the amounts and units in a text such as ``'1 day 2 hours'``."""
+        words = token.text.upper().split()
+        units = [_UNITS.get(word) or _UNITS.get(word.removesuffix("S"), "") for word in words[1::2]]
+        if not words or 2 * len(units) != len(words) or "" in units:
+            self.refuse(f"'{token.text}' is not an interval", at=token, hint="INTERVAL '90' MINUTES")
+        return list(zip(words[::2], units, strict=True))
+
+    def _span(self, start: Token, value: str, first: str) -> list[tuple[str, str]]:
+        """Return the amounts in a text such as ``'1 02:30:00'`` of DAY TO SECOND."""
+        last = self.unit()
+        units = next((each for each in _SPANS if {first, last} <= {*each}), ())
+        units = units[units.index(first) : units.index(last) + 1] if units else ()
+        if len(units) < 2:
+            self.refuse(f"there is no interval {first} TO {last}", at=start, expected="DAY TO SECOND or YEAR TO MONTH")
+        pattern = "([+-]?)([0-9]+)" + "".join(f"{_BEFORE[each]}([0-9]{{1,2}})" for each in units[1:])
+        found = re.fullmatch(pattern + (r"(\.[0-9]{1,6})?" if last == "SECOND" else ""), value)
+        sign, *amounts = found.groups(default="") if found is not None else ("",)
+        if not amounts or any(int(each) > _MOST[unit] for each, unit in zip(amounts[1:], units[1:], strict=False)):
+            shape = "1-2" if last == "MONTH" else "1 02:30:00.5"
+            self.refuse(f"'{value}' is no interval {first} TO {last}", at=start, hint=f"write it like '{shape}'")
+        if last == "SECOND":
+            amounts[-2:] = ["".join(amounts[-2:])]
+        return [(sign + each, unit) for each, unit in zip(amounts, units, strict=True)]
+
+    def _together(self, start: Token, parts: Sequence[tuple[str, str]]) -> exp.Interval:
+        """Return the sum of parts, in one unit."""
+        made = [self.interval_of(start, *each) for each in parts]
+        if len(made) == 1:
+            return made[0]
+        units = {unit for _, unit in parts}
+        sizes = _MONTHS if units <= {*_MONTHS} else UNITS_US
+        if not units <= {*sizes}:
+            self.refuse(
+                "an interval has either months or days",
+                at=start,
+                hint="add them one after the other: t + INTERVAL '1' MONTH + INTERVAL '2' DAYS",
+            )
+        unit = "MONTH" if sizes is _MONTHS else "DAY" if units <= {"DAY", "WEEK"} else "MICROSECOND"
+        total = sum((Decimal(each.this.name) * sizes[each.text("unit")] for each in made), Decimal())
+        amount = total / sizes[unit]
+        return self.interval_of(start, str(int(amount)) if amount == int(amount) else str(amount), unit)
 
     def interval_of(self, start: Token, amount: str, unit: str) -> exp.Interval:
         digits = amount.removeprefix("-").removeprefix("+")
         whole = digits.isdecimal() and digits.isascii()
         if not whole and not (unit == "SECOND" and digits.replace(".", "", 1).isdecimal() and digits.isascii()):
             self.refuse(f"'{amount}' is not a number of {unit.lower()}s", at=start, expected="a whole number")
-        if self._match_texts(("TO",)):
-            self.refuse("intervals of several units are not supported", at=start, hint="INTERVAL '90' MINUTES")
         amount = amount.removeprefix("+")
         return self.made(start, exp.Interval(this=exp.Literal.string(amount), unit=exp.Var(this=unit)))
 

@@ -11,6 +11,8 @@ from sqlglot import exp
 
 from ..conf.errors import SchemaError
 from .arithmetic_types import added
+from .intervals import part_of
+from .kinds import DURATION
 from .literals import interval, number, type_of, whole_type
 from .nodes import Constant, Expression, Field
 from .places import Text, near
@@ -300,8 +302,11 @@ class ScalarBinder:
         return self.call(node, "case", arguments)
 
     def _extract(self, node: exp.Expr) -> Expression:
-        part = node.name.lower()
-        return self.call(node, _PARTS.get(part, part), [self.bind(node.expression)])
+        part, value = node.name.lower(), self.bind(node.expression)
+        try:
+            return part_of(part, value) if value.type == DURATION else call(_PARTS.get(part, part), [value])
+        except SchemaError as error:
+            raise self.text.error(node, error.problem, expected=error.expected, hint=error.hint) from None
 
     def row(self, node: exp.Expr) -> Expression:
         """Bind ``(a, b)``, ``STRUCT(a, b AS c)`` or ``ROW(a, b)``; as in Spark, columns give their names to fields."""

@@ -46,7 +46,7 @@ _SUFFIXES = {
     T.FLOAT: exp.DType.FLOAT,
     T.DOUBLE: exp.DType.DOUBLE,
 }
-_TYPED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+_TYPED = ("DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 
 
 class Terms(Reader):

@@ -15,12 +15,14 @@ from .doubles import DOUBLE_RULES
 from .encodings import ENCODING_RULES, on_bytes
 from .formats import FORMAT_RULES, parsed
 from .hashes import DIGEST_RULES, HASH_RULES
+from .intervals import INTERVAL_RULES, part_of
 from .kinds import (
     BINARY,
     BOOLEAN,
     BYTE,
     DATE,
     DOUBLE,
+    DURATION,
     FLOAT,
     INT,
     LONG,
@@ -63,7 +65,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest"),
     ),
     "use CASE n WHEN 1 THEN … WHEN 2 THEN … END": ("elt",),
-    "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval", "make_dt_interval", "make_ym_interval"),
+    "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval", "make_ym_interval"),
     "use regexp_extract or rlike": ("regexp_instr", "regexp_count", "regexp_substr"),
     "use split_part(s, d, n + 1), which counts from 1": ("split_index",),
     "leave such rows out with WHERE": ("assert_true", "raise_error"),
@@ -362,6 +364,8 @@ def _date_part(function: str, arguments: Sequence[Expression]) -> Expression:
     part = arguments[0] if len(arguments) == 2 else None
     if not isinstance(part, Constant) or str(part.value).lower() not in _PARTS:
         raise misfit(function, arguments, f"a part of the time and the time; the part is one of {', '.join(_PARTS)}")
+    if arguments[1].type == DURATION:
+        return part_of(str(part.value), arguments[1])
     return call(_PARTS[str(part.value).lower()], arguments[1:])
 
 
@@ -511,5 +515,5 @@ def _time_rules() -> dict[str, Rule]:
     rules |= {"timestamp_seconds": _timestamp_seconds}
     rules |= dict.fromkeys(("timestamp_millis", "timestamp_micros"), _timestamp_of)
     rules |= {"unix_date": _simple(INT, DATE), "date_from_unix_date": _simple(DATE, INT)}
-    rules |= FORMAT_RULES
+    rules |= {**FORMAT_RULES, **INTERVAL_RULES}
     return rules | {"date_sub": _simple(DATE, DATE, INT)}

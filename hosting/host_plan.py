@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
-from ..conf.errors import QueryRefusedError, UpstreamError
+from ..conf.errors import QueryRefusedError, SchemaError, UpstreamError
 from ..core.rows.key import NO_KEY, Key
 from ..core.rows.text import value_texts
 from ..expressions.nodes import Expression
@@ -290,6 +290,7 @@ def _rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) 
     try:
         result, shared, placement = _divided(plan)
         _compile(shared, placement, collapse=result.kind == "latest")
+        _check_types(plan)
         layout_of(result.table(0, name, location, buckets))
     except UpstreamError as error:
         problem = in_words(error.problem, shared)
@@ -300,6 +301,16 @@ def _rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) 
             expected="a query that can be evaluated as it is written",
             hint="report it, with the text",
         ) from error
+
+
+def _check_types(plan: Relation | Changes) -> None:
+    for each in plan.schema:
+        if pa.types.is_duration(each.type):
+            raise SchemaError(
+                f"the column {each.name!r} is an interval, which a Delta table cannot hold",
+                expected="a number of units, or two times",
+                hint="timestampdiff(SECOND, a, b) counts between two times, and EXTRACT(HOUR FROM i) is a part",
+            )
 
 
 def _compile(plan: Node, placement: Placement, *, collapse: bool) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..conf.errors import SchemaError
+from ..expressions.kinds import DURATION
 from ..expressions.nodes import Call, Expression, Field, fields
 from ..expressions.places import Text
 from ..expressions.python_functions import PythonFunction
@@ -217,11 +218,26 @@ class Scalars(ScalarBinder):
             hint, name = "use HAVING" if self.where == "in WHERE" else "aggregate in a subquery", called.name.upper()
             raise self.text.error(node, f"{name} is an aggregate, which cannot stand {self.where}", hint=hint)
         inner = Scalars(self.text, self.scope, where=f"inside of {called.name.upper()}")
+        if called.name in {"avg", "mean", "sum"} and len(called.arguments) == 1 and order is None:
+            value = inner.bind(called.arguments[0])
+            if value.type == DURATION:
+                count, _ = bound_aggregation(node, replace(called, name="count"), inner, where)
+                return self._of_intervals(node, called, value, count)
         made, joined = bound_aggregation(node, called, inner, where, order)
+        found = self._noted(made)
+        return found if joined is None else joined_list(found, joined)
+
+    def _noted(self, made: Aggregation) -> Expression:
         if made not in self.found:
             self.found.append(made)
-        found = Field(f"{_NOTED}{self.found.index(made)}", made.type)
-        return found if joined is None else joined_list(found, joined)
+        return Field(f"{_NOTED}{self.found.index(made)}", made.type)
+
+    def _of_intervals(self, node: exp.Expr, called: FunctionCall, value: Expression, count: Aggregation) -> Expression:
+        """Return the sum or average of intervals, by their microseconds and their count."""
+        micros = Call("interval_micros", (value,), pa.int64())
+        total = self._noted(aggregation("", "sum", [micros], distinct=called.distinct, where=count.where))
+        found = Call("interval_of_micros", (total,), DURATION)
+        return found if called.name == "sum" else self.call(node, "divide", [found, self._noted(count)])
 
     def _window(self, node: exp.Expr) -> Expression:
         found = self.over.get(id(node))

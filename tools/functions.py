@@ -82,8 +82,11 @@ _NOT_TYPED = {"second_with_fraction"}  # what EXTRACT(SECOND FROM t) becomes
 _TAKES = {
     "add": "two numbers, or a time and an interval",
     "subtract": "two numbers, two times, or a time and an interval",
+    "multiply": "two numbers, or an interval and a number",
+    "divide": "two numbers, or an interval and a number",
     "get_field": "a struct, and the name of a field",
     "reverse": "a STRING, or an array",
+    "make_dt_interval": "days, hours, minutes and seconds, or the first of these",
     **dict.fromkeys(("struct", "row"), "values, perhaps with names: `struct(a, b + 1 AS c)`, or `(a, b)`"),
     "decode": "a value, then pairs of what it may be and the result, and a default; or bytes and 'UTF-8'",
     "encode": "a STRING and 'UTF-8'",
@@ -277,7 +280,8 @@ def page() -> str:
     lines += [
         "## Aggregates\n",
         "`DISTINCT`, `FILTER (WHERE …)` and `WITHIN GROUP (ORDER BY …)` work as in Spark SQL. The arguments of",
-        "a list may end with `ORDER BY y`; if they do not, it is in the order of its values. Percentiles are exact.\n",
+        "a list may end with `ORDER BY y`; if they do not, it is in the order of its values. Percentiles are exact.",
+        "`sum` and `avg` take intervals, too.\n",
         *head,
         *sorted(_aggregate_rows()),
         "",

@@ -120,6 +120,12 @@ def test_a_refusal_is_in_the_words_of_the_query():
         rehearsed("SELECT COUNT(*) AS n FROM trade [NOW] GROUP BY lpad(sym, 2000000000)")
 
 
+def test_an_interval_is_no_column_of_a_table():
+    with pytest.raises(QueryRefusedError, match=r"'d' is an interval.*timestampdiff"):
+        rehearsed("SELECT t - TIMESTAMP '2024-01-01' AS d FROM trade")
+    rehearsed("SELECT sym FROM trade WHERE t - TIMESTAMP '2024-01-01' > INTERVAL 1 DAY 2 HOURS")
+
+
 @pytest.mark.parametrize("error", [AssertionError("odd"), RecursionError("odd"), OverflowError("odd")])
 def test_any_error_of_planning_is_a_refusal(error):
     with (

@@ -1,8 +1,12 @@
+from datetime import timedelta
+
+import pyarrow as pa
 import pytest
 from kit.continuous import only, refused, relation
+from kit.evaluated import changes, relation_at
 from kit.refusals import refusals
 
-from upstream.operators.relations.plan.nodes import GroupAggregates, Project, SetOperation, Top, Where, walk
+from upstream.operators.relations.plan.nodes import GroupAggregates, Project, SetOperation, Stream, Top, Where, walk
 
 NOW = "FROM trade [NOW]"
 
@@ -104,3 +108,13 @@ def test_as_many_groupings_as_allowed():
     refused(f"SELECT 1 AS x {NOW} GROUP BY CUBE ({five}), ROLLUP (n, px)", "96 groupings", "at most 64")
     plan = relation(f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY GROUPING SETS ((sym))")
     assert len(only(plan, GroupAggregates).by) == 2
+
+
+def test_the_average_of_intervals_is_rounded_half_up():
+    stream = Stream("s", pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", tz="UTC"))]), event_time="t")
+    sql = (
+        "SELECT AVG(t - TIMESTAMP '1970-01-01') AS v, SUM(t - TIMESTAMP '1970-01-01') FILTER (WHERE k > 1) AS s FROM s"
+    )
+    found = relation_at(changes(f"{sql} EMIT CHANGES", {stream: [(1, 1), (2, 2)]}), 20)
+    assert found == {(timedelta(microseconds=2), timedelta(microseconds=2)): 1}
+    assert relation_at(changes(f"{sql} EMIT CHANGES", {stream: [(None, 1)]}), 0) == {(None, None): 1}
