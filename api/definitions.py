@@ -19,6 +19,7 @@ from ..hosting.table_merge import GivenForTables
 from ..language import bind
 from ..operators.compile import places_read
 from ..operators.relations.plan.nodes import Stream
+from ..plan.nodes import Filter, InputRows, Intake, Node, Queue, Transform
 from ..sink.latest_table import LatestTable
 from .stream import UpdateStream
 
@@ -71,7 +72,22 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
             hint="cast it, or leave it out",
         ) from error
     own = columns.remove(columns.get_field_index(SYSTEM))
-    return Stream(name, own, stream.key, stream.event_time, updates=updates)
+    newest = _has_newest_alone(stream.plan)
+    if newest and not updates:
+        raise OptionError(
+            f"the stream '{name}' has a queue, or coalesces, and each of its rows is to stay",
+            expected="updates=True, or every row",
+            hint="leave the queue out",
+        )
+    return Stream(name, own, stream.key, stream.event_time, updates=updates, newest=newest)
+
+
+def _has_newest_alone(plan: Node) -> bool:
+    """Return whether a plan leaves out superseded rows only, and no step after that can leave out a newest row."""
+    while isinstance(plan, Transform) and not (isinstance(plan.step, Filter) and plan.step.on_leave == "keep"):
+        (plan,) = plan.inputs
+    leaves_out = isinstance(plan, InputRows | Intake | Queue)  # later steps have the reason of the one before them
+    return leaves_out and plan.left_out is not None and plan.left_out.newest
 
 
 def time_zone_of(session: SparkSession | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
@@ -21,6 +22,13 @@ from .stream import UpdateStream, read
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_BOOLEANS = (("updates", "true"), ("coalesce", "false"))
+_OF_QUEUES = ("policy", "budget", "batch_budget", "batch_duration", "access_interval", "weight", "cost", "half_life")
+_INSTEAD = {
+    **dict.fromkeys(_OF_QUEUES, "its queue has: queue = 'in-place', queue.budget = 10000, queue.weight = 'speed'"),
+    "set_aside": "us.source(name, df, set_aside='late', …): a DataFrame's late rows can be set aside",
+    "watermark": "watermark_delay = '5 minutes', or progress = 'adaptive', target_late = 0.001",
+}
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
 
 
@@ -174,9 +182,21 @@ def define_sources(
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
-    """Declare the stream of a statement."""
-    arguments, updates = arguments_of(statement)
-    job.stream(statement.name, read(spark, **arguments), updates=updates)
+    """Declare the stream of a statement. No error has a value that it takes from the environment."""
+    arguments, queue, updates = arguments_of(statement)
+    try:
+        stream = read(spark, **arguments)
+        job.stream(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
+    except Exception as error:
+        masked = str(error)
+        for each in statement.options.values():
+            if isinstance(each, Environment) and (value := os.environ.get(each.variable)):
+                masked = masked.replace(value, f"env('{each.variable}')")
+        if masked == str(error):
+            raise
+        # Spark adds a traceback to what its process for Python says.
+        sentence = masked.rpartition("Error: ")[2].partition("\n")[0]
+        raise OptionError(f"CREATE SOURCE {statement.name}: {sentence}") from None
 
 
 def resume(job: Queries, spark: SparkSession) -> None:
@@ -186,18 +206,46 @@ def resume(job: Queries, spark: SparkSession) -> None:
             define_source(job, spark, statement)
 
 
-def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], bool]:
-    """Return the arguments of :func:`read` for a statement, and whether a row replaces the earlier row of its key."""
+def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], dict[str, Any] | None, bool]:
+    """Return the arguments of :func:`read`, those of a queue, and whether a row replaces the earlier one of its key."""
     given = {name.lower(): _value(value, name) for name, value in statement.options.items()}
     key = [each.strip() for each in given.pop("key").split(",") if each.strip()]
-    updates = given.pop("updates", "true").lower()
-    if updates not in ("true", "false"):
-        raise OptionError(f"updates = {updates!r}", expected="true or false")
+    updates, coalesce = (_boolean(name, given.pop(name, value)) for name, value in _BOOLEANS)
+    queue = _queue_of(given)
     path, implied = source_address(statement.path)
     connector = {**given, **implied}.get("connector", "files")
     named = {name: given.pop(name) for name in ("event_time", "watermark_delay") if name in given}
     options = {_option(name, connector): value for name, value in given.items()}
-    return {"path": path, "key": key, **named, **implied, **options}, updates == "true"
+    named |= {"coalesce": True} if coalesce else {}
+    return {"path": path, "key": key, **named, **implied, **options}, queue, updates
+
+
+def _boolean(name: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise OptionError(f"{name} = {value!r}", expected="true or false")
+    return value.lower() == "true"
+
+
+def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
+    """Take the options of a queue, and return them as arguments of :meth:`UpdateStream.queue`."""
+    named = [*signature(UpdateStream.queue).parameters][2:]  # after self and policy
+    wrong = next((name for name in given if name.startswith("queue.") and name[6:] not in named), None)
+    bare = next((name for name in given if name in (*_OF_QUEUES, "set_aside", "watermark")), None)
+    if wrong is not None:
+        raise OptionError(f"a queue has no option {wrong}", expected=", ".join(f"queue.{each}" for each in named))
+    if bare is not None:
+        raise OptionError(f"a source has no option {bare}", expected="an option of the source", hint=_INSTEAD[bare])
+    found = {name: given.pop(f"queue.{name}") for name in named if f"queue.{name}" in given}
+    policy = given.pop("queue", None)
+    if policy is None and found:
+        raise OptionError(f"queue.{next(iter(found))} has no queue", expected="queue = 'in-place', or another policy")
+    if policy is None:
+        return None
+    return {"policy": policy, **{name: _argument(name, value) for name, value in found.items()}}
+
+
+def _argument(name: str, value: str) -> str | int:
+    return int(value) if name in ("budget", "shards", "seed", "most_stale") and value.isdecimal() else value
 
 
 def _option(name: str, connector: str) -> str:

@@ -120,7 +120,8 @@ class Queries(StoredRelations):
         name
             The stream's name in queries.
         stream
-            The stream, with an event time.
+            The stream, with an event time. If it has a queue or coalesces, only queries can read it that read nothing
+            but newest rows (``LATEST``) and stored relations.
         updates
             Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays:
             ``LATEST`` still finds the newest row of each key.
@@ -389,7 +390,7 @@ class Queries(StoredRelations):
         OptionError
             There is no session, `batch_duration` is no duration, or a stream is missing: see :meth:`stream`.
         SchemaError
-            A stream leaves rows out, such as one that coalesces.
+            A stream leaves rows out which queries need.
         CheckpointError
             The checkpoint was begun with other operators in the streams, or another job hosts its queries.
         EnvironmentMissingError

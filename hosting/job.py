@@ -135,7 +135,7 @@ def start(
     )
     pace_s = None if trigger.get("once") else batch_s
     settings = registry.settings
-    _check_streams(streams, [each.name for each in settings.streams])
+    _check_streams(streams, {each.name: each.newest for each in settings.streams})
     lease = HostLease(folder_at(place))
     with lease.taken():
         writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check)
@@ -174,7 +174,7 @@ def _writer(
     return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
 
 
-def _check_streams(streams: Mapping[str, Node], known: list[str]) -> None:
+def _check_streams(streams: Mapping[str, Node], known: Mapping[str, bool]) -> None:
     missing, unknown = [name for name in known if name not in streams], [name for name in streams if name not in known]
     if missing or unknown or not known:
         problem = [f"{', '.join(missing)} missing"] if missing else []
@@ -194,8 +194,8 @@ def _check_streams(streams: Mapping[str, Node], known: list[str]) -> None:
                 hint="run the job that hosts the queries on the server, for example by spark-submit",
             )
         for step in walk(stream):
-            # Steps on single rows only make tombstones, which queries accept.
-            if not isinstance(step, Transform | Map):
+            # Steps on single rows only make tombstones, which queries accept. Queries over newest rows need no others.
+            if not isinstance(step, Transform | Map) and not (known[name] and step.left_out and step.left_out.newest):
                 check_complete(step.left_out, f"queries would lack rows of the stream '{name}'")
 
 

@@ -21,6 +21,8 @@ from ..language.statements import (
     Statement,
     ended,
     parse,
+    quoted_name,
+    quoted_text,
 )
 from ..operators.relations.plan.nodes import Stream
 from .edits import bound_text, check_change
@@ -286,15 +288,11 @@ def created(name: str, registry: Registry) -> str:
         return ended(statements[spelled])
     if spelled in catalog.relations:
         table = catalog.relations[spelled].table
-        place = "" if table is None else table.location.replace("'", "\\'")
-        return f"CREATE TABLE {_quoted(spelled)} FROM '{place}';"
+        place = quoted_text("" if table is None else table.location)
+        return f"CREATE TABLE {quoted_name(spelled)} FROM {place};"
     if spelled in catalog.views:
-        return ended(f"CREATE VIEW {_quoted(spelled)} AS\n{catalog.views[spelled]}")
+        return ended(f"CREATE VIEW {quoted_name(spelled)} AS\n{catalog.views[spelled]}")
     query = registry.queries[spelled]
     given = [f"weight = {query.weight:g}"] * (query.weight != 1) + [f"buckets = {query.buckets}"] * (query.buckets != 1)
     options = f" WITH ({', '.join(given)})" if given else ""
-    return ended(f"CREATE MATERIALIZED VIEW {_quoted(spelled)}{options} AS\n{query.text}")
-
-
-def _quoted(name: str) -> str:
-    return name if name.isidentifier() else f"`{name}`"
+    return ended(f"CREATE MATERIALIZED VIEW {quoted_name(spelled)}{options} AS\n{query.text}")

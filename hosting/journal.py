@@ -167,6 +167,7 @@ def stream_to_json(stream: Stream) -> dict[str, Any]:
         "event_time": stream.event_time,
         "updates": stream.updates,
         "static": stream.static,
+        "newest": stream.newest,
         # For people who read the file; only the schema is parsed.
         "columns": {each.name: str(each.type) for each in stream.schema},
         "schema": base64.b64encode(stream.schema.serialize().to_pybytes()).decode(),
@@ -185,6 +186,7 @@ def stream_from_json(read: Mapping[str, Any]) -> Stream:
         updates=bool(read["updates"]),
         static=bool(read["static"]),
         table=StoredTable(**read["table"]) if "table" in read else None,
+        newest=bool(read["newest"]),
     )
 
 

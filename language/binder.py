@@ -29,6 +29,7 @@ from ..operators.relations.plan.nodes import (
     walk,
 )
 from ..operators.relations.plan.normalize import normalized, zoned
+from ..operators.relations.plan.properties import clock_of
 from .catalog import FREE_NAMES, Catalog, is_reserved
 from .grammar import Emit, StreamOperator
 from .scope import Bound, Context, Scope
@@ -72,6 +73,7 @@ def _bound(text: str, catalog: Catalog) -> Query:
     context = _context(Text(text), catalog)
     bound = _outermost(context.parsed(text), context)
     _check_names(bound, context)
+    _check_newest(bound, context)
     if catalog.time_zone != UTC:
         put = zoned(catalog.time_zone)
         bound = put(bound)
@@ -92,6 +94,23 @@ def _check_names(plan: Relation | Changes, context: Context) -> None:
             text, place = context.places.get(node, (context.text, (0, 0)))
             raise text.error(
                 place, f"a column is named '{name}'", expected=FREE_NAMES, hint="write AS and another name"
+            )
+
+
+def _check_newest(plan: Relation | Changes, context: Context) -> None:
+    """Refuse a query that needs rows which a source leaves out, as newer ones of their keys supersede them."""
+    for node in walk(plan):
+        source = node.origin if isinstance(node, WindowOver) else None
+        if not (isinstance(source, Stream) and source.newest):
+            continue
+        if clock_of(plan) == "event" or not isinstance(node.inputs[0], Stream):
+            text, place = context.places.get(node, (context.text, (0, 0)))
+            raise text.error(
+                place,
+                f"'{source.name}' has a queue, or coalesces, and so lacks rows that newer ones of their keys supersede",
+                expected=f"LATEST({source.name}), in a query that reads nothing but newest rows and stored relations, "
+                "without EMIT PERIODIC",
+                hint="declare the source once more under another name, without the queue",
             )
 
 

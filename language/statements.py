@@ -169,7 +169,13 @@ Statement = Definition | Select | Explain | Alter | Refresh | Drop | Show | Show
 _Statement = TypeVar("_Statement", bound=Statement)
 _HINT = "\\? lists what can be typed"
 _NUMBERS = ("weight", "buckets")
-_SECRET = re.compile(r"password|secret|token|credential|jaas|user.info", re.IGNORECASE)
+_QUEUE = "CREATE SOURCE … WITH (queue = 'in-place', queue.budget = 10000, queue.access_interval = '10 seconds')"
+_ELSEWHERE = {
+    **dict.fromkeys(("queue", "budget", "batch_budget", "access_interval"), f"a source has it: {_QUEUE}"),
+    "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",
+    **dict.fromkeys(("dead_letters", "late"), "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')"),
+}
+SECRET = re.compile(r"password|secret|token|credential|jaas|user.info", re.IGNORECASE)
 _KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUNCTION")
 
 
@@ -241,6 +247,16 @@ def text_of(text: str | os.PathLike[str]) -> str:
         raise OptionError(f"the file {path} cannot be read: {error}", expected="a file of SQL in UTF-8") from error
 
 
+def quoted_text(text: str) -> str:
+    """Return a text in quotes, as a statement has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quoted_name(name: str) -> str:
+    """Return a name as a statement has it."""
+    return name if name.isidentifier() else f"`{name}`"
+
+
 def script(text: str) -> Iterator[Statement]:
     """Yield the statements of a file. The last one needs no semicolon."""
     found, rest = split(text)
@@ -285,7 +301,7 @@ def _create(words: _Words, text: str) -> Definition:
         path = words.text() if words.given("FROM") else None
         options = words.options() if words.given("WITH") else {}
         names = {each.lower() for each in options}
-        secret = next((each for each in options if _SECRET.search(each) and isinstance(options[each], str)), None)
+        secret = next((each for each in options if SECRET.search(each) and isinstance(options[each], str)), None)
         if secret is not None:
             raise OptionError(
                 f"CREATE SOURCE {name} has the value of {secret}, which the checkpoint would keep",
@@ -414,7 +430,9 @@ class _Words:
         found: dict[str, float] = {}
         for name, value in self.options().items():
             if name.lower() not in names:
-                raise OptionError(f"{word} (… {name} …)", expected=" or ".join(names))
+                raise OptionError(
+                    f"{word} (… {name} …)", expected=" or ".join(names), hint=_ELSEWHERE.get(name.lower(), "")
+                )
             try:
                 found[name.lower()] = float(value)  # pyright: ignore[reportArgumentType]
             except (ValueError, TypeError):

@@ -152,6 +152,7 @@ def queue(
         left_out = IncompleteInput(
             f"queue(policy={plan.policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
             'put the window before the queue, or give the queue policy="append"',
+            newest=plan.policy != "shed" and (left_out is None or left_out.newest),
         )
     return Queue(
         before.key, before.time, before.schema, left_out, False, plan.shards,

@@ -26,6 +26,7 @@ class IncompleteInput(NamedTuple):
 
     problem: str  # the step that drops or repeats rows, and how
     hint: str  # what to do instead
+    newest: bool = False  # only rows that a newer one of their key supersedes are missing
 
 
 def check_complete(left_out: IncompleteInput | None, otherwise: str = "a window would count wrongly here") -> None:
@@ -41,6 +42,7 @@ def left_out_by_source(df: DataFrame) -> IncompleteInput | None:
     return IncompleteInput(
         "the source coalesces (coalesce=true): in each batch it leaves out all rows of a key but the newest",
         'read with spark.readStream.format("upstream") without coalesce; upstream.latest always coalesces',
+        newest=True,
     )
 
 

@@ -1,11 +1,60 @@
 """Streams that queries can name; what they have on real Spark is in test_queries_on_spark.py."""
 
+from typing import Any, get_args
+
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.api.definitions import definition_of
+from upstream.api.stream import UpdateStream
 from upstream.conf.errors import OptionError
+from upstream.core.rows.key import Key
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.operators.queue.queue import Policy, ShardPlan
+from upstream.operators.row_steps import queue
+from upstream.plan.nodes import Choice, Filter, IncompleteInput, InputRows, Node, Transform
+
+KEY = Key(("k",))
+SCHEMA = pa.schema({"k": pa.string(), "t": pa.timestamp("us", "UTC"), SYSTEM: SYSTEM_TYPE})
 
 
 def test_what_is_no_stream_is_refused():
     with pytest.raises(OptionError, match="stream='feed/'"):
         definition_of("buses", "feed/", updates=True)
+
+
+def rows(left_out: IncompleteInput | None = None) -> Node:
+    frame: Any = None
+    return InputRows(KEY, "t", from_arrow_schema(SCHEMA), left_out, frame=frame)
+
+
+def queued(before: Node, policy: Policy = "in-place") -> Node:
+    return queue(before, ShardPlan(KEY, "t", 2, policy), None, None, None)
+
+
+def after(before: Node, step: Choice | Filter) -> Node:
+    return Transform(before.key, before.time, before.schema, before.left_out, inputs=(before,), step=step)
+
+
+def newest(plan: Node, *, updates: bool = True) -> bool:
+    """Return whether queries know that the stream of a plan has newest rows alone."""
+    stream = object.__new__(UpdateStream)
+    stream.plan = plan
+    return definition_of("s", stream, updates=updates).newest
+
+
+def test_a_stream_has_newest_rows_alone_where_each_missing_row_has_a_newer_one():
+    lossy = IncompleteInput("a step drops rows", "leave it out")
+    superseding = IncompleteInput("a source coalesces", "do not", newest=True)
+    found = {policy for policy in get_args(Policy) if newest(queued(rows(), policy))}
+    assert found == {"fifo", "in-place", "linecutting", "auto"}
+    assert newest(rows(superseding))
+    assert newest(queued(rows(superseding)))
+    assert not newest(queued(rows(lossy)))
+    assert not newest(rows())
+    assert newest(after(after(queued(rows()), Filter("k > 'a'", "delete")), Choice(("k",))))
+    # A row that passes may have been superseded by one that does not.
+    assert not newest(after(queued(rows()), Filter("k > 'a'", "keep")))
+    with pytest.raises(OptionError, match="each of its rows is to stay"):
+        newest(queued(rows()), updates=False)

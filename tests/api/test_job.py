@@ -10,7 +10,7 @@ from upstream.conf.errors import OptionError
 from upstream.language.statements import CreateSource, parse
 
 
-def arguments(text: str) -> tuple[dict[str, object], bool]:
+def arguments(text: str) -> tuple[dict[str, Any], dict[str, Any] | None, bool]:
     statement = parse(f"CREATE SOURCE s {text}")
     assert isinstance(statement, CreateSource)
     return arguments_of(statement)
@@ -57,12 +57,40 @@ def arguments(text: str) -> tuple[dict[str, object], bool]:
 )
 def test_a_statement_gives_the_arguments_of_a_source(text, found, monkeypatch):
     monkeypatch.setenv("WORD", "s3cret")
-    assert arguments(text) == (found, True)
+    assert arguments(text) == (found, None, True)
+
+
+def test_a_source_may_have_a_queue_or_coalesce():
+    text = "FROM 'x' WITH (key = 'a', queue = 'in-place', queue.budget = 100, queue.weight = '2', queue.cost = '1 ms')"
+    queue = {"policy": "in-place", "budget": 100, "weight": "2", "cost": "1 ms"}
+    assert arguments(text) == ({"path": "x", "key": ["a"]}, queue, True)
+    assert arguments("FROM 'x' WITH (key = 'a', queue = 'fifo', queue.budget = 'auto')")[1] == {
+        "policy": "fifo",
+        "budget": "auto",
+    }
+    assert arguments("FROM 'x' WITH (key = 'a', coalesce = true)")[0]["coalesce"] is True
+    assert "coalesce" not in arguments("FROM 'x' WITH (key = 'a', coalesce = false)")[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("coalesce = 'yes'", "coalesce = 'yes'.*true or false"),
+        ("queue.budget = 10", "queue.budget has no queue.*queue = 'in-place'"),
+        ("queue = 'fifo', queue.size = 10", "a queue has no option queue.size.*queue.budget, queue.batch_duration"),
+        ("access_interval = '10 seconds'", "no option access_interval.*its queue has"),
+        ("set_aside = 'late'", "no option set_aside.*us.source"),
+        ("watermark = 'adaptive'", "no option watermark.*progress = 'adaptive'"),
+    ],
+)
+def test_what_a_source_does_not_have_is_refused_with_what_has_it(options, message):
+    with pytest.raises(OptionError, match=message):
+        arguments(f"FROM 'x' WITH (key = 'a', {options})")
 
 
 def test_rows_that_stay_and_what_is_wrong(monkeypatch):
     monkeypatch.delenv("WORD", raising=False)
-    assert arguments("FROM 'x' WITH (key = 'a', updates = false)")[1] is False
+    assert arguments("FROM 'x' WITH (key = 'a', updates = false)")[2] is False
     with pytest.raises(OptionError, match="true or false"):
         arguments("FROM 'x' WITH (key = 'a', updates = 1)")
     with pytest.raises(OptionError, match="no such variable"):

@@ -14,14 +14,17 @@ from kit.waiting import wait_for
 from pyspark.errors import StreamingQueryException
 
 import upstream as us
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
+from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.system_column import SYSTEM
 from upstream.hosting.edits import define_stream, drop_query, opened, record
 from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.job import build_host, start
+from upstream.hosting.job_file import created
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import Reports
@@ -263,6 +266,37 @@ def test_what_cannot_be_hosted_is_refused(spark, tmp_path):
         start({**plans, "buses": coalesced.plan}, job.checkpoint)
     with pytest.raises(CheckpointError, match="no registry"):
         start(plans, str(tmp_path / "other"))
+
+
+def test_a_queue_ends_with_the_newest_rows_and_no_file_has_a_secret(spark, tmp_path, monkeypatch, capfd):
+    rows = [(f"b{number % 5}", f"2026-01-01 00:00:{number:02d}", "r", number) for number in range(40)]
+    for file in range(4):
+        write_csv(tmp_path / "feed" / f"{file}.csv", "bus,t,route,speed", rows[file * 10 : file * 10 + 10])
+    secret = "hunter2-never-written"
+    monkeypatch.setenv("FEED_TOKEN", secret)
+    source = f"""
+    CREATE SOURCE buses FROM '{tmp_path}/feed' WITH (
+      key = 'bus', event_time = 't', watermark_delay = '5 seconds', schema = '{BUSES}', format = 'csv',
+      max_files_per_trigger = 1, storage.token = env('FEED_TOKEN'),
+      queue = 'in-place', queue.budget = 2, queue.shards = 2);
+    """
+    place = tmp_path / "lake"
+    with pytest.raises(OptionError, match=r"buses: maxFilesPerTrigger=.env.'FEED_TOKEN'") as told:
+        us.sql(spark, source.replace("trigger = 1", "trigger = env('FEED_TOKEN')"), to=tmp_path / "wrong")
+    job = us.sql(spark, source + "CREATE MATERIALIZED VIEW now AS SELECT bus, speed FROM LATEST(buses);", to=place)
+    job.start(availableNow=True).awaitTermination()
+    assert sorted(job.rows("now").collect().rows()) == [(f"b{number}", 35 + number) for number in range(5)]
+    reports = read_reports(queue_folder(job.checkpoint), QueueReport)
+    assert sum(each.waiting for each in reports) == 0
+    batches = [each for each in os.listdir(tmp_path / "lake_checkpoint" / "offsets") if each.isdigit()]
+    assert len(batches) < 15, "forty rows would take twenty batches"
+    with pytest.raises(QueryRefusedError, match="lacks rows that newer ones"):
+        us.sql(spark, source + "CREATE MATERIALIZED VIEW n AS SELECT COUNT(*) AS n FROM buses", to=place, change=True)
+    shown = [created("buses", registry_now(job.checkpoint)), job.explain("now"), str(told.value), *capfd.readouterr()]
+    assert "env('FEED_TOKEN')" in shown[0]
+    shown += [each.read_bytes().decode(errors="replace") for each in tmp_path.rglob("*") if each.is_file()]
+    assert [each for each in shown if secret in each] == []
+    assert any("env('FEED_TOKEN')" in each for each in shown[5:])
 
 
 def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
 
 from upstream.operators.relations.plan import nodes
+from upstream.operators.relations.plan.properties import clock_of
 
 MINUTE = 60_000_000
 
@@ -171,6 +174,33 @@ def test_views_that_read_themselves_and_errors_in_views():
     )
     emits = CATALOG.with_view("bad", "SELECT * FROM trade [NOW] EMIT CHANGES")
     refused("SELECT * FROM bad", "EMIT is for the query that is registered", catalog=emits)
+
+
+NEWEST = replace(BUSES, name="fleet", newest=True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "at"),
+    [
+        ("SELECT * FROM LATEST(fleet)", None),
+        ("SELECT route_id, COUNT(*) AS n FROM fleet [PARTITION BY vehicle_id ROWS 1] GROUP BY route_id", None),
+        ("ISTREAM(SELECT a.speed FROM LATEST(fleet) a JOIN LATEST(buses) b USING (vehicle_id))", None),
+        ("SELECT * FROM fleet QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1", None),
+        ("SELECT r.type FROM LATEST(fleet) f JOIN Domains r ON f.route_id = r.domain", None),
+        ("SELECT COUNT(*) AS n FROM fleet", "fleet"),
+        ("SELECT COUNT(*) AS n FROM fleet [RANGE 1 HOUR]", "[RANGE 1 HOUR]"),
+        ("SELECT * FROM fleet [PARTITION BY vehicle_id ROWS 2]", "[PARTITION BY vehicle_id ROWS 2]"),
+        ("SELECT * FROM LATEST(fleet SAMPLE (50))", "LATEST(fleet SAMPLE (50))"),
+        ("SELECT * FROM LATEST(fleet) EMIT PERIODIC INTERVAL '5' SECONDS", "LATEST(fleet)"),
+        ("SELECT f.speed FROM trade [NOW] t JOIN LATEST(fleet) f ON t.sym = f.vehicle_id", "LATEST(fleet)"),
+    ],
+)
+def test_a_source_of_newest_rows_alone_answers_what_needs_no_others(sql, at):
+    catalog = CATALOG.with_stream(NEWEST)
+    if at is None:
+        assert clock_of(bound(sql, catalog).plan) == "arrival"
+    else:
+        refused(sql, "lacks rows that newer ones", "LATEST(fleet)", at=at, catalog=catalog)
 
 
 def test_functions_in_python_are_found_in_views_and_misfits_pointed_at():

@@ -96,6 +96,7 @@ class Stream:
     updates: bool = False  # A later row of a key replaces the former, and tombstones delete.
     static: bool = False
     table: StoredTable | None = None  # The source of a stored relation's rows.
+    newest: bool = False  # Rows that a newer one of their key supersedes may be missing.
 
     @property
     def inputs(self) -> tuple[Node, ...]:
