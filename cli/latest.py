@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import shlex
 import signal
 import threading
 import time
@@ -16,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from ..conf.errors import CheckpointError
+from ..conf.errors import CheckpointError, OptionError
+from ..conf.locations import absolute_location
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
 from ..delta_format.append_table import count_dead_letters
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
 _BATCH_ROWS = 2_000_000
 _LOOK_S = 0.2
+_IN_THE_STATEMENT = ("checkpointLocation", "path", "key", "time")
 # Seconds between lines if standard error is no terminal.
 _LINE_S = 5.0
 
@@ -96,6 +100,44 @@ def follow(job: LatestJob, console: Console, log: Path) -> int:
         return 0 if ended else stop.code(job.once)
 
 
+def statements_of(job: LatestJob) -> str:
+    """Return the job as a file for `upstream run`; raise OptionError if it has what such a file has not."""
+    from ..hosting.journal import check_name
+    from ..language.statements import quoted_name, quoted_text
+
+    given = {
+        "--sequence": job.sequence, "--expected-keys": job.expected_keys, "--target": job.target,
+        "--metrics": job.metrics, "--trigger": job.trigger,
+    }  # fmt: skip
+    without = ", ".join(name for name, value in given.items() if value)
+    if without:
+        raise OptionError(f"a job's file has no {without}", hint="leave it out")
+    if job.time is None:
+        raise OptionError("a job's source has an event time", expected="--time COLUMN")
+    if job.delete_when is not None and job.delete_when.strip().isidentifier():
+        raise OptionError("a job's file has no column to leave out", expected="a condition, such as \"op = 'd'\"")
+    folder, _, name = absolute_location(job.table).rstrip("/").rpartition("/")
+    source = "feed" if check_name(name, "a query").lower() != "feed" else "rows"
+    options = {name: value for name, value in _source_options(job).items() if name not in _IN_THE_STATEMENT}
+    options = {"key": ", ".join(job.key), "event_time": job.time, **options}
+    lines = ",\n".join(f"  {each} = {_value_of(each, value)}" for each, value in options.items())
+    place = "" if job.source is None else f" FROM {quoted_text(job.source)}"
+    deleted = "" if job.delete_when is None else f"\nWHERE NOT COALESCE({job.delete_when}, FALSE)"
+    return (
+        f"-- upstream run job.sql --to {shlex.quote(folder)}{' --once' * job.once}\n"
+        f"CREATE SOURCE {source}{place} WITH (\n{lines}\n);\n"
+        f"CREATE MATERIALIZED VIEW {quoted_name(name)} WITH (buckets = {job.buckets or 16}) AS\n"
+        f"SELECT * FROM LATEST({source}){deleted};"
+    )
+
+
+def _value_of(option: str, value: str) -> str:
+    """Return an option's value in SQL. A secret becomes the name of a variable of the environment."""
+    from ..language.statements import SECRET, quoted_text
+
+    return f"env('{re.sub(r'[^A-Z0-9]', '_', option.upper())}')" if SECRET.search(option) else quoted_text(value)
+
+
 def _run(job: LatestJob, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
     """Run the query; return its live line, and whether it ended by itself."""
     from ..sink.figures.summary import read_summaries
@@ -148,8 +190,6 @@ def _version(job: LatestJob) -> int:
     """Return the table's version before the run; -1 if there is no table."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
-
-    from ..conf.locations import absolute_location
 
     try:
         return DeltaTable(absolute_location(job.table), storage_options=dict(job.storage) or None).version()

@@ -173,6 +173,9 @@ def latest(
             "--json", help="Print one line of JSON for each commit to standard output, instead of the live line."
         ),
     ] = False,
+    as_sql: Annotated[
+        bool, typer.Option("--sql", help="Print the job as a file for [bold]upstream run[/bold], and exit.")
+    ] = False,
     log: Log = None,
 ) -> None:
     """Follow a feed and keep the newest row per key in a Delta table.
@@ -186,7 +189,7 @@ def latest(
     Then come the rows that conflict (same key and time, other content) and the staleness of the last commit. At the end
     are the time up to which the table is complete, and how long the last batch took.
     """
-    from .latest import LatestJob, follow
+    from .latest import LatestJob, follow, statements_of
 
     source, implied = source_address(source)
     options = {**implied, **name_values(option, "--option")}
@@ -220,6 +223,9 @@ def latest(
         expected_keys=expected_keys,
         as_json=as_json,
     )
+    if as_sql:
+        typer.echo(statements_of(job))
+        return
     console = _console()
     raise typer.Exit(with_log(log, lambda path: follow(job, console, path)))
 

@@ -1,0 +1,60 @@
+"""`upstream latest --sql`: the job as statements, which make the same stream and table."""
+
+import pytest
+
+from upstream.api.job import arguments_of
+from upstream.language.statements import Create, CreateSource, script
+
+from .in_process import done, refused
+
+FEED = ("latest", "--from", "it's/*.csv", "--key", "a,b", "--time", "t", "--to", "lake/newest")
+
+
+def statements(*arguments: str, **environment: str) -> tuple[str, CreateSource, Create]:
+    text = done(*arguments, "--sql", **environment)
+    source, view = script(text)
+    assert isinstance(source, CreateSource)
+    assert isinstance(view, Create)
+    return text, source, view
+
+
+def test_a_feed_is_a_source_that_coalesces_and_a_view_of_its_newest_rows(tmp_path):
+    text, source, view = statements(*FEED, "--once", "--where", "c <> 'x\\y'", "--buckets", "4", "-o", "sep=;")
+    assert text.splitlines()[0].startswith("-- upstream run job.sql --to /")
+    assert text.splitlines()[0].endswith("/lake --once")
+    arguments, queue, updates = arguments_of(source)
+    assert arguments["path"] == "it's/*.csv"
+    assert arguments["deadletters"].endswith("/lake/newest_dead_letters")
+    assert {name: value for name, value in arguments.items() if name not in ("path", "deadletters")} == {
+        "key": ["a", "b"], "event_time": "t", "coalesce": True, "sep": ";", "where": "c <> 'x\\y'",
+        "maxrowspertrigger": "2000000",
+    }  # fmt: skip
+    assert (queue, updates) == (None, True)
+    assert view == Create("newest", "SELECT * FROM LATEST(feed)", buckets=4)
+
+
+def test_a_secret_is_a_variable_and_a_deletion_a_condition(monkeypatch):
+    kafka = ("latest", "--from", "kafka://h:9092/t", "-o", "kafka.sasl.password=s3cret")
+    text, source, view = statements(*kafka, "--key", "k", "--time", "t", "--to", "feed", "--delete-when", "op = 'd'")
+    assert "s3cret" not in text
+    assert "kafka.sasl.password = env('KAFKA_SASL_PASSWORD')" in text
+    monkeypatch.setenv("KAFKA_SASL_PASSWORD", "s3cret")
+    arguments, _, _ = arguments_of(source)
+    assert arguments["path"] is None
+    assert (arguments["kafka.bootstrap.servers"], arguments["subscribe"]) == ("h:9092", "t")
+    assert arguments["kafka.sasl.password"] == "s3cret"
+    assert (view.name, view.text) == ("feed", "SELECT * FROM LATEST(rows)\nWHERE NOT COALESCE(op = 'd', FALSE)")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--metrics", "m", "--target", "p99 < 1 s"), "a job's file has no --target, --metrics"),
+        (("--sequence", "pos"), "no --sequence"),
+        (("--delete-when", "gone"), "no column to leave out"),
+        (("--to", "lake/a.b"), "'a.b' cannot name a query"),
+    ],
+)
+def test_what_a_file_has_not_is_refused(more, message):
+    assert message in refused(*FEED, *more, "--sql")
+    assert "has an event time" in refused("latest", "--from", "x", "--key", "k", "--to", "t", "--sql")
