@@ -322,6 +322,9 @@ class Shell:
         stream = registry.catalog.stream(name)
         if stream is not None:
             return stream.schema
+        function = registry.catalog.function(name)
+        if function is not None:
+            return function.schema
         return bind(text_of(name, registry), registry.catalog).plan.schema
 
     def _registry(self) -> Registry:

@@ -32,6 +32,11 @@ class PythonFunction:
     type: pa.DataType
     place: str  # module:function
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The parameters, and the result."""
+        return self.parameters.append(pa.field("result", self.type))
+
     def call(self, arguments: Sequence[Expression]) -> Expression:
         """Return a call, with implicit casts; raise SchemaError if the arguments do not fit."""
         signature = Signature(self.type, tuple(self.parameters.types), name=_PREFIX + self.place)

@@ -126,5 +126,9 @@ class Catalog:
             return name, self.views[name]
         return next(((key, each) for key, each in self.views.items() if key.lower() == name.lower()), None)
 
+    def function(self, name: str) -> PythonFunction | None:
+        found = next((each for key, each in self.functions.items() if key.lower() == name.lower()), None)
+        return None if found is None else function_of(found)
+
     def names(self) -> list[str]:
         return sorted([*self.streams, *self.views])

@@ -126,6 +126,8 @@ def test_functions_are_declared_shown_and_dropped_with_what_calls_them(there, ty
     assert [line.split()[:2] for line in typed("SHOW FUNCTIONS").splitlines()[1:]] == [["score", "function"]]
     assert typed("SHOW CREATE score").strip() == declared + ";"
     assert "score" in typed.shell.names()
+    described = [line.split() for line in typed("DESCRIBE Score").splitlines()[1:]]
+    assert described == [["x", "double"], ["result", "double"]]
     typed("CREATE MATERIALIZED VIEW best AS SELECT MAX(score(px)) AS s FROM trade [NOW]")
     with pytest.raises(OptionError, match="in use by the query 'best'"):
         typed("DROP FUNCTION score")
