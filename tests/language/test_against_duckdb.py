@@ -54,7 +54,7 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT ROW(sym, n) AS r, COUNT(*) AS c, MAX(ROW(n, px)) FILTER (WHERE px > 0 AND n > 0) AS m FROM {T} GROUP BY 1": ("", ""),  # noqa: E501
     f"SELECT COUNT(DISTINCT (sym, n)) AS c FROM {T} WHERE (sym, n) IN (('a', 1), ('b', 2), (NULL, 1)) OR (n, px) > (1, 0.5) AND n + px > 0": ("", ""),  # noqa: E501
     f"SELECT DISTINCT struct(a.n, b.bid) AS r FROM {T} AS a JOIN {Q} AS b ON (a.sym, a.px) = (b.sym, b.bid)": ("struct", "ROW"),  # noqa: E501
-    f"SELECT sym, SUM(t - CAST('2024-01-01' AS TIMESTAMP)) AS s, MIN(n * INTERVAL 1 DAY 2 HOURS) AS m FROM {T} GROUP BY sym": (r"AS TIMESTAMP\)(.*) 1 DAY 2 HOURS", r"AS TIMESTAMPTZ)\1 '26 hours'"),  # noqa: E501
+    f"SELECT sym, SUM(t - CAST('2024-01-01' AS TIMESTAMP)) AS s, MIN(n * INTERVAL 1 DAY 2 HOURS) AS m FROM {T} GROUP BY sym": (r"SUM(.*)AS TIMESTAMP(.*) AS s(.*) 1 DAY 2 HOURS", r"TO_MICROSECONDS(SUM(EPOCH_US\1AS TIMESTAMPTZ\2)::BIGINT) AS s\3 '26 hours'"),  # noqa: E501
     f"SELECT sym, BIT_AND(n) AS a, BIT_OR(n) AS o, BIT_XOR(n & 3) AS x FROM {T} GROUP BY sym": ("", ""),
     f"SELECT sym, n, RANK() OVER ({B}) AS r, DENSE_RANK() OVER ({B}) AS d, PERCENT_RANK() OVER ({B}) AS p FROM {T}": ("", ""),  # noqa: E501
     f"SELECT *, ROW_NUMBER() OVER ({ALL}) AS r, NTILE(3) OVER ({ALL}) AS i FROM {T}": ("", ""),
