@@ -189,7 +189,8 @@ def _same(query: Query, there: RegisteredQuery) -> bool:
 def _sources(wanted: Sequence[Definition], registry: Registry) -> Iterator[Difference]:
     for each in wanted:
         if isinstance(each, CreateSource):
-            if registry.settings.stream(each.name) is None:
+            stream = registry.settings.stream(each.name)
+            if stream is None:
                 raise OptionError(
                     f"the job has no source '{each.name}'",
                     expected="one of " + (", ".join(stream.name for stream in registry.settings.streams) or "none yet"),
@@ -199,7 +200,34 @@ def _sources(wanted: Sequence[Definition], registry: Registry) -> Iterator[Diffe
             if there is None:
                 yield Difference("create", "SOURCE", each.name)
             elif parse(there) != each:
+                _check_fixed(each, stream)
                 yield Difference("alter", "SOURCE", each.name, "the job reads it so from its next start on")
+
+
+def _check_fixed(source: CreateSource, stream: Stream) -> None:
+    """Refuse a statement that the next start would refuse, as the job has run with another one."""
+    given = {name.lower(): value for name, value in source.options.items()}
+    keeps = {"updates": str(stream.updates).lower(), "key": ", ".join(stream.key), "event_time": stream.event_time}
+    for name, kept in keeps.items():
+        value = given.get(name, kept)
+        if isinstance(value, str) and _words(value) != _words(kept):
+            raise _fixed(source, f"{name} = '{value}'", f"{name} = '{kept}'")
+    newest = given.get("queue") not in (None, "append") or str(given.get("coalesce")).lower() == "true"
+    if newest != stream.newest:
+        names = "neither queue nor coalesce", "queue, or coalesce = true"
+        raise _fixed(source, names[newest], names[stream.newest])
+
+
+def _words(names: str) -> list[str]:
+    return [each.strip().lower() for each in names.split(",")]
+
+
+def _fixed(source: CreateSource, written: str, kept: str) -> OptionError:
+    return OptionError(
+        f"the source '{source.name}' has {written}, and the job has run otherwise",
+        expected=f"the same for the life of a checkpoint: {kept}",
+        hint="begin in another folder, or declare the source once more under another name there",
+    )
 
 
 def _relation(wanted: CreateTable, registry: Registry, storage: Mapping[str, str]) -> Stream:

@@ -104,6 +104,23 @@ def test_tables_come_with_what_reads_them_and_keep_their_version(checkpoint, tmp
     ]
 
 
+def test_a_source_may_change_in_what_its_checkpoint_does_not_fix(checkpoint):
+    buses = "CREATE SOURCE buses FROM '{}' WITH (key = 'Vehicle_id', event_time = 'timestamp'{});"
+    assert lines(checkpoint, buses.format("a/", "")) == ["+ create source buses"]
+    assert lines(checkpoint, buses.format("b/", ", queue = 'append', max_files_per_trigger = 2, updates = true")) == [
+        "~ alter source buses"
+    ]
+    for text, error in (
+        (buses.format("b/", ", queue = 'in-place'"), "has queue, or coalesce = true.*neither queue nor"),
+        (buses.format("b/", ", coalesce = TRUE"), "neither queue nor"),
+        (buses.format("b/", ", updates = false"), "updates = 'false'.*updates = 'true'"),
+        (buses.format("b/", "").replace("Vehicle_id", "route_id, Vehicle_id"), "key = 'vehicle_id'"),
+        (buses.format("b/", "").replace("'timestamp'", "'t'"), "event_time = 'timestamp'"),
+    ):
+        with pytest.raises(OptionError, match=error):
+            lines(checkpoint, text)
+
+
 SCORE = "CREATE FUNCTION score(x DOUBLE) RETURNS DOUBLE AS 'kit.python_functions:doubled';"
 SCORED = (
     FILE.replace("px > 10", "score(px) > 10")
