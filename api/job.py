@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, source_address
 from ..conf.options import path_argument
+from ..core.feedback.checkpoint_layout import dead_letters_folder
 from ..hosting.job_file import apply, definitions
 from ..hosting.registry import registry_now
 from ..hosting.table_merge import GivenForTables
@@ -184,6 +185,7 @@ def define_sources(
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
     """Declare the stream of a statement. No error has a value that it takes from the environment."""
     arguments, queue, updates = arguments_of(statement)
+    arguments.setdefault("deadletters", dead_letters_folder(job.checkpoint))
     try:
         stream = read(spark, **arguments)
         job.stream(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)

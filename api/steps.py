@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import flag_argument
+from ..conf.options import flag_argument, late_argument
 from ..core.rows.key import Key
 from ..operators.compile import bind, on_spark
 from ..operators.queue.queue import Policy, ShardPlan, is_duration
@@ -25,7 +24,6 @@ from ..operators.row_steps import (
     seconds_argument,
 )
 from ..operators.runtime.ticks import Flush, flush_rows_each
-from ..operators.step_arguments import late_argument
 from ..operators.tables.lookup import columns_of_table
 from ..plan.fingerprint import needs_checkpoint
 from ..plan.nodes import IncompleteInput, Node, RowStep, Transform
@@ -309,7 +307,7 @@ class StreamSteps:
         *,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
         time_format: str | None = None,
@@ -323,7 +321,7 @@ class StreamSteps:
             As for :meth:`union`.
         prefer
             The input whose row wins if both have one for the same key and time [default: the first row].
-        late_location, flush, flush_rows, time_format
+        set_aside, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
         Returns
@@ -346,12 +344,12 @@ class StreamSteps:
             "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer,
             flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
         )  # fmt: skip
-        return self._of(reorder(plan, self.plan, right, late_location=late_argument(late_location)))
+        return self._of(reorder(plan, self.plan, right, late_aside=late_argument(set_aside)))
 
     def ordered(
         self,
         *,
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
         time_format: str | None = None,
@@ -361,9 +359,9 @@ class StreamSteps:
 
         Parameters
         ----------
-        late_location
-            A folder for rows that arrive below the low-watermark and so do not pass on, as Parquet files; without it
-            they are only counted.
+        set_aside
+            With ``late``, rows that arrive below the low-watermark, and so do not pass on, go to the dead-letter table;
+            without it they are only counted.
         flush
             ``eager`` releases all rows that need not wait, ``slow`` at most `flush_rows` in a batch, and the rest in
             the following batches.
@@ -397,13 +395,13 @@ class StreamSteps:
             "ordered", self.key, self.key, self.event_time, hold=True,
             flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
         )  # fmt: skip
-        return self._of(reorder(plan, self.plan, late_location=late_argument(late_location)))
+        return self._of(reorder(plan, self.plan, late_aside=late_argument(set_aside)))
 
     def distinct(
         self,
         *columns: str,
         late: Late = "refuse",
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         shards: int = 16,
     ) -> Self:
         """Keep the first to arrive of the rows that have the same time and the same values in some columns.
@@ -416,8 +414,8 @@ class StreamSteps:
             The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
             have passed on as punctuation passes their time. ``refuse`` sets them aside, ``pass`` lets them pass on;
             both count them.
-        late_location
-            A folder for refused rows, as Parquet files; without it they are only counted.
+        set_aside
+            With ``late``, refused rows go to the dead-letter table; without it they are only counted.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -438,7 +436,7 @@ class StreamSteps:
         """
         by = distinct_by(self.plan, columns)
         plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
-        return self._of(reorder(plan, self.plan, late_location=late_argument(late_location)))
+        return self._of(reorder(plan, self.plan, late_aside=late_argument(set_aside)))
 
     def _transformed(self, step: RowStep, left_out: IncompleteInput | None = None) -> Self:
         """Return the stream after a step on rows or columns that leaves keys in their tasks."""

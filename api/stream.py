@@ -13,18 +13,18 @@ from ..conf.errors import OptionError
 from ..conf.options import frame_argument, path_argument, text_argument, word_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.rows.key import Key, json_tree
+from ..core.rows.system_column import DELETED, SYSTEM
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
-from ..operators.compile import BoundStream, bind, in_stages
+from ..operators.compile import BoundStream, bind, in_stages, late_letters
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
 from ..operators.ingest.plan import IntakePlan, policy_of
-from ..operators.runtime.dead_letters import late_feed
 from ..operators.runtime.steps import arrow_step
 from ..plan.explain import draw_plan, explain_plan, fusable
-from ..plan.fingerprint import number_along, places
-from ..plan.nodes import InputRows, Node, left_out_by_source, source_text
+from ..plan.fingerprint import late_step, number_along, places
+from ..plan.nodes import InputRows, Node, TimeJoin, left_out_by_source, source_text
 from ..plan.properties import check_columns, check_table_key
 from ..plan.rewrites import rewritten
 from ..sink.write_latest import write_latest
@@ -368,28 +368,43 @@ class UpdateStream(WindowsAndJoins):
             **options,
         )
 
-    def late_rows(self, *, watermark: Watermark | None = None, **options: object) -> UpdateStream:
+    def late_rows(
+        self,
+        checkpoint: str | os.PathLike[str],
+        *,
+        watermark: Watermark | None = None,
+        name: str = "late",
+        **options: object,
+    ) -> UpdateStream:
         """Read the rows that came too late for the last step as a stream of their own, for another query.
 
-        The step is a window, a merge, an ordered release or a distinct with ``late_location``. It writes its late rows
-        there, and this stream reads them. Write it with a checkpoint of its own, beside the first query or after it.
+        The step is a window, a merge, an ordered release, a distinct or a join with ``set_aside="late"``. Its late rows
+        go to the dead-letter table, and this stream follows that. Write it with a checkpoint of its own, beside the
+        first query or after it.
 
         Parameters
         ----------
+        checkpoint
+            That of the query which writes this stream.
         watermark
             How far the late rows, which come in no order, are complete, such as ``Watermark.bounded("1 day")``.
+        name
+            The input's own name, as for :meth:`from_dataframe`.
         **options
             Any other option of the source, such as ``maxRowsPerTrigger=10_000``.
 
         Returns
         -------
         UpdateStream
-            With the columns, the key and the event time that rows have before the step.
+            With the columns, the key and the event time that rows have before the step; of a join, those of its
+            results.
 
         Raises
         ------
         OptionError
-            No step before has a ``late_location``, or an option is wrong.
+            No step before has ``set_aside="late"``, or an option is wrong.
+        CheckpointError
+            The checkpoint belongs to another job.
 
         Notes
         -----
@@ -397,18 +412,25 @@ class UpdateStream(WindowsAndJoins):
 
         Examples
         --------
-        >>> means = stream.window("15 minutes", late_location="late/").agg(speed=us.avg("speed"))
-        >>> late = means.late_rows().write("late_speeds", key=["vehicle_id", "timestamp"], checkpoint="late_speeds_cp")
+        >>> means = stream.window("15 minutes", set_aside="late").agg(speed=us.avg("speed"))
+        >>> query = means.write("means", checkpoint="means_cp").trigger(availableNow=True).start()
+        >>> late = means.late_rows("means_cp").write("late_speeds", checkpoint="late_speeds_cp")
         """
-        feed = late_feed(self.plan)
-        policy = check_watermark(watermark)
-        asked = {**latest_options(feed.key, feed.event_time), "coalesce": "false", "fileFormat": "parquet"}
-        asked |= {"schema": feed.schema} | ({} if policy is None else policy.options())
-        if feed.time_format is not None:
-            asked["timeFormat"] = feed.time_format
-        return UpdateStream(
-            load_source(self.session, feed.pattern, asked, options), key=feed.key, event_time=feed.event_time
-        )
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import BooleanType, StructField, StructType
+
+        step, folder = late_step(self.plan, path_argument("checkpoint", checkpoint))
+        rows = step if isinstance(step, TimeJoin) else step.inputs[0]
+        fields = [each for each in rows.schema.fields if each.name != SYSTEM]
+        schema = StructType([*fields, StructField(DELETED, BooleanType())])
+        found = load_source(self.session, late_letters(step, checkpoint), {"connector": "latest"}, options)
+        row = F.from_json("payload", schema, {"mode": "FAILFAST"}).alias("row")
+        stream = UpdateStream.from_dataframe(
+            found.where(F.col("origin") == folder).select(row).select("row.*"),
+            key=rows.key, event_time=rows.time, watermark=watermark, deleted=DELETED,
+            time_format=getattr(step.specification, "time_format", None), shards=1, name=name,
+        )  # fmt: skip
+        return stream.select(*[each.name for each in fields])
 
     @cached_property
     def _rewritten(self) -> Node:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from ..conf.options import duration_argument
+from ..conf.options import duration_argument, late_argument
 from ..operators.aggregates.parts import Aggregate
 from ..operators.group_by import GroupWindows, NewestGroups, group_windows
 from ..operators.grouped.plan import Newest
-from ..operators.step_arguments import late_argument
 from ..operators.window_steps import KeyWindows
 from ..operators.windows.emission import emit_for
 from ..operators.windows.parse import windows_of_groups
@@ -135,7 +133,7 @@ class GroupedStream(Generic[StreamT]):
         newest: Newest = "window",
         event_time: str | None = None,
         allowed_lateness: str = "0 seconds",
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         origin: str | dt.datetime | dt.date | None = None,
         zone: str | None = None,
         time_format: str | None = None,
@@ -158,8 +156,8 @@ class GroupedStream(Generic[StreamT]):
             `join_latest`, give ``join_time`` or a column of the left or right.
         allowed_lateness
             How long after the watermark has passed its end a window still changes. It is final after that.
-        late_location
-            A folder for later rows, as Parquet files; without it they are only counted.
+        set_aside
+            With ``late``, later rows go to the dead-letter table; without it they are only counted.
 
         Returns
         -------
@@ -192,5 +190,5 @@ class GroupedStream(Generic[StreamT]):
             lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=groups.shards,
             schema=groups.before.arrow,
         )  # fmt: skip
-        late = late_argument(late_location)
+        late = late_argument(set_aside)
         return WindowedStream(self.stream, group_windows(groups.before, window, late, newest, event_time))

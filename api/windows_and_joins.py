@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import bytes_argument, duration_argument, path_argument
+from ..conf.options import bytes_argument, duration_argument, late_argument, path_argument
 from ..operators import join_steps
 from ..operators.group_by import group_windows, open_groups
 from ..operators.join_steps import TimeToLive, latest_limit, latest_sides, timed_sides
@@ -19,7 +19,7 @@ from ..operators.joins.latest_plan import LatestHow, LatestJoinPlan
 from ..operators.joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, OnLimit
 from ..operators.joins.release.choice import OutputOrder, Release, release_plan
 from ..operators.runtime.ticks import flush_rows_each
-from ..operators.step_arguments import columns_of_on, late_argument
+from ..operators.step_arguments import columns_of_on
 from ..operators.tables.lookup import TableHow, planned
 from ..operators.window_steps import KeyWindows, WindowMethod, counts_again, group_argument, time_of
 from ..operators.windows.emission import Output, emit_for
@@ -57,7 +57,7 @@ class WindowsAndJoins(StreamSteps):
         release: Release | None = None,
         cost: float | None = None,
         alpha: float | None = None,
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         shards: int = 16,
     ) -> Self:
         """Join two streams by key and time (OA-Join, thesis §7.1).
@@ -107,9 +107,9 @@ class WindowsAndJoins(StreamSteps):
             For ``adaptive``: seconds to compare two rows [default: as measured].
         alpha
             For ``adaptive``: the load from which on results are held [default: 0.3].
-        late_location
-            With `output_order`: a folder for results that come too late for the order; without it they are only
-            counted.
+        set_aside
+            With `output_order` and ``late``, results that come too late for the order go to the dead-letter table;
+            without it they are only counted.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -147,14 +147,14 @@ class WindowsAndJoins(StreamSteps):
         one, two, unit = timed_sides(self.plan, right, on, time_format)
         band = band_of(within, tumbling, unit)
         order = release_plan(
-            output_order, release, output=output, cost=cost, alpha=alpha, late_location=late_location,
+            output_order, release, output=output, cost=cost, alpha=alpha, set_aside=set_aside,
             window=reach_back(band), unit_us=unit,
         )  # fmt: skip
         plan = JoinPlan(
             one, two, band, how=how, output=output, condition=condition, suffix=suffix, unit_us=unit, shards=shards,
             state_limit=bytes_argument("state_limit", state_limit), on_limit=on_limit, release=order, early=early,
         )  # fmt: skip
-        return self._of(join_steps.join(self.plan, right, plan, late_argument(late_location)))
+        return self._of(join_steps.join(self.plan, right, plan, late_argument(set_aside)))
 
     def join_as_of(
         self,
@@ -370,7 +370,7 @@ class WindowsAndJoins(StreamSteps):
         early: bool = False,
         method: WindowMethod = "auto",
         allowed_lateness: str = "0 seconds",
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         origin: str | dt.datetime | dt.date | None = None,
         zone: str | None = None,
         time_format: str | None = None,
@@ -412,8 +412,8 @@ class WindowsAndJoins(StreamSteps):
             How windows are computed, at the same results: see `docs/windows.md`.
         allowed_lateness
             How long after a window closed rows for it still count, and its result is given again.
-        late_location
-            A folder for later rows, as Parquet files; without it they are only counted.
+        set_aside
+            With ``late``, later rows go to the dead-letter table; without it they are only counted.
         origin, zone
             From where windows are counted, and whose calendar they follow: see
             :func:`~upstream.operators.windows.parse.window_by_time`.
@@ -452,7 +452,7 @@ class WindowsAndJoins(StreamSteps):
         >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
         >>> last = stream.window("1000 rows", slide="100 rows", of="stream").agg(rows=us.count())
         """
-        before, group, late = self.plan, group_argument("window", self.plan, by), late_argument(late_location)
+        before, group, late = self.plan, group_argument("window", self.plan, by), late_argument(set_aside)
         numbered = of == "stream"
         others = {
             f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
@@ -483,7 +483,7 @@ class WindowsAndJoins(StreamSteps):
         output: Literal["latest", "all"] = "latest",
         early: bool = False,
         allowed_lateness: str = "0 seconds",
-        late_location: str | os.PathLike[str] | None = None,
+        set_aside: Literal["late"] | None = None,
         time_format: str | None = None,
         time_zone: str = "UTC",
         tombstones: Tombstones = "fail",
@@ -505,8 +505,8 @@ class WindowsAndJoins(StreamSteps):
             Also emit interim results of the open session, with ``final = false``.
         allowed_lateness
             How long after a session closed rows for it still count, and its result is given again.
-        late_location
-            A folder for later rows, as Parquet files; without it they are only counted.
+        set_aside
+            With ``late``, later rows go to the dead-letter table; without it they are only counted.
         time_format, time_zone
             How the stream's time is read, as the source's options of these names.
         tombstones
@@ -550,7 +550,7 @@ class WindowsAndJoins(StreamSteps):
             lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=shards, schema=before.arrow,
             tombstones=tombstones,
         )  # fmt: skip
-        return WindowedStream(self, KeyWindows(before, plan, late_argument(late_location)))
+        return WindowedStream(self, KeyWindows(before, plan, late_argument(set_aside)))
 
     def group_by(
         self,

@@ -296,7 +296,7 @@ class SourceOptions:
         parsed("a folder, or its address", _place),
         None,
         "Set the location of the Delta table of malformed rows. If it is not set: `dead_letters` below "
-        "`checkpointLocation`; without that, a hidden folder beside the data.",
+        "`checkpointLocation`; without that, a malformed row stops the query.",
     )
     checkpoint_location: str | None = option(
         "checkpointLocation",

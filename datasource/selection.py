@@ -201,9 +201,6 @@ class SelectingConnector(Connector):
     def limit(self, common: Limit) -> Limit:
         return self._inner.limit(common)
 
-    def dead_letters_folder(self) -> str:
-        return self._inner.dead_letters_folder()
-
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         return self._inner.backlog(position, now_us)
 

@@ -88,12 +88,12 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     options = with_key(options, shape)
     connector = make_connector(options, own, feed_schema(schema))
     connector.fix_schema(shape.rows)
-    folder = options.dead_letters
-    if folder is None and options.checkpoint_location is not None:
-        folder = dead_letters_folder(options.checkpoint_location)
+    place = options.dead_letters
+    if place is None and options.checkpoint_location is not None:
+        place = dead_letters_folder(options.checkpoint_location)
     # Tasks may run in another folder.
-    place = absolute_location(folder or connector.dead_letters_folder())
-    return Reading(options, shape, connector, TableFolder(place, options.storage))
+    letters = None if place is None else TableFolder(absolute_location(place), options.storage)
+    return Reading(options, shape, connector, letters)
 
 
 class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -29,12 +29,13 @@ _MOST_BYTES = 8 << 20
 
 
 class FirstFailure:
-    """Raises MalformedRowError on the first malformed row (`onMalformed=fail`)."""
+    """Raises MalformedRowError on the first malformed row: with `onMalformed=fail`, or if no table takes it."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
         raise MalformedRowError(
             f"malformed row at {place_of(place, line)}: {reason}; it reads {text[:200]!r}",
-            hint="mend the row and restart, or set onMalformed=quarantine to put such rows aside",
+            hint="mend the row and restart; or set such rows aside, with onMalformed=quarantine and the location of a "
+            "table, deadLetters, or the query's checkpointLocation",
         )
 
 
@@ -87,10 +88,10 @@ _ROWS_PER_BATCH = 100_000
 
 
 class Reading:
-    """A reader of a batch's tasks. `dead_letters` is the table for malformed rows."""
+    """A reader of a batch's tasks. `dead_letters` is the table for malformed rows, if there is one."""
 
     def __init__(
-        self, options: SourceOptions, shape: FeedShape, connector: Connector, dead_letters: str | TableFolder
+        self, options: SourceOptions, shape: FeedShape, connector: Connector, dead_letters: str | TableFolder | None
     ) -> None:
         self.options = options
         self.shape = shape
@@ -101,7 +102,7 @@ class Reading:
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         malformed: MalformedRows = FirstFailure()
-        if self.options.on_malformed == "quarantine":
+        if self.options.on_malformed == "quarantine" and self.dead_letters is not None:
             malformed = DeadRows(folder_at(self.dead_letters), task)
         marks: list[ShapedRows] = []
         look = TaskLook(self.options, task.states)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import functools
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from ..conf.errors import TableError
 from ..storage.atomic_write import write_whole
 from ..storage.folder import TableFolder
+from .latest_table import DELIVERED_KEY, CommitChanges
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
@@ -53,6 +55,7 @@ class AppendTable:
         self._configuration = configuration
         self._hooks = hooks
         self._opened = opened or functools.partial(_opened, folder)
+        self._last: DeltaTable | None = None  # as it was: a commit on it fails if another one came between
 
     def load(self) -> DeltaTable | None:
         """Return the table as it is now; None if there is none. A TableError refuses other columns or other files."""
@@ -83,7 +86,7 @@ class AppendTable:
 
         options, failed = dict(self._folder.storage) or None, OSError("it cannot be made")
         for _ in range(_TRIES):
-            table = self.load()
+            table = self._last = self.load()
             if table is not None:
                 return table
             try:
@@ -109,10 +112,12 @@ class AppendTable:
         from deltalake.exceptions import DeltaError
         from deltalake.transaction import AddAction
 
+        rows = {path: json.loads(stats)["numRecords"] for path, (_, stats) in files.items()}
+        record = json.dumps(CommitChanges(written_ms * 1000, rows, {}).to_json())  # by which connector=latest follows
         adds: list[Any] = [AddAction(path, size, {}, written_ms, True, stats) for path, (size, stats) in files.items()]
         # Retrying by itself, it would not look again at what is recorded by then.
-        properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(application, number)])
-        table, failed = self.ready(), False
+        properties = CommitProperties({DELIVERED_KEY: record}, 0, [Transaction(application, number)])
+        table, failed = self._last or self.ready(), False
         while not _has(table, application, number):
             before = table.version()
             try:
@@ -226,7 +231,7 @@ def letters_of(rows: pa.Table, *, batch: int | None, origin: str | pa.Array, rea
 
 
 def payloads(rows: pa.Table) -> pa.Array:
-    """Return each row as a JSON object, with times in ISO 8601 and bytes as text."""
+    """Return each row as a JSON object, as Spark reads it: times in ISO 8601, bytes in base64."""
     if all(_is_plain(column) for column in rows.columns):
         import polars as pl
 
@@ -249,9 +254,9 @@ def _plain(value: Any) -> Any:
     """Return a value, such as a row, of the types that JSON has."""
     match value:
         case bytes():
-            return value.decode("utf-8", "backslashreplace")
+            return base64.b64encode(value).decode()
         case float() if not math.isfinite(value):
-            return str(value)
+            return json.dumps(value)
         case dt.datetime():
             return value.isoformat(" ", "microseconds")
         case dt.date() | dt.time():

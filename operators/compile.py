@@ -13,15 +13,21 @@ from ..conf.column_names import quoted
 from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location, real_location
 from ..conf.session import check_state_store
 from ..conf.units import parse_duration_us
-from ..core.feedback.checkpoint_layout import dead_letters_folder, has_begun, read_plan_record, write_plan_record
+from ..core.feedback.checkpoint_layout import (
+    beside_checkpoint,
+    dead_letters_folder,
+    has_begun,
+    read_plan_record,
+    write_plan_record,
+)
 from ..core.feedback.reports import WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
 from ..core.rows.buckets import integers_with_hash
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
+from ..delta_format.append_table import dead_letter_table
 from ..plan.explain import fusable
 from ..plan.fingerprint import (
-    check_late_locations,
     check_same,
     fingerprint,
     from_json,
@@ -48,6 +54,7 @@ from ..plan.nodes import (
     joins_tables,
     walk,
 )
+from ..storage.folder import folder_at
 from .ingest.plan import IntakePlan
 from .ingest.tick_planner import SilentFeedTicks, silent_feed_options
 from .joins.plan import JoinPlan
@@ -55,10 +62,9 @@ from .joins.release.choice import ReleaseTicks
 from .queue.queue import ShardPlan, is_duration
 from .queue.tick_planner import QueueTicks
 from .reorder.shard import ReorderPlan
-from .runtime.dead_letters import DeadLetters, LateRows, late_rows_of
 from .runtime.feeds import without_single_keys
 from .runtime.pack import INTERVAL, WEIGHT, unpack
-from .runtime.shard import OperatorProcessor
+from .runtime.shard import DeadLetters, OperatorProcessor
 from .runtime.steps import InShards, PhysicalStep, choosing
 from .runtime.ticks import FlushSource, TickSource, with_ticks
 from .shards import ShardedOperator, sharded
@@ -86,12 +92,10 @@ def places_read(plan: Node) -> tuple[Place, ...]:
 
 
 def places_aside(plan: Node) -> tuple[Place, ...]:
-    """Return the distinct folders for late and malformed rows, as operators and sources received them."""
+    """Return the distinct tables of dead letters that the inputs name."""
     found: dict[str, Place] = {}
     for node in walk(plan):
         given: dict[str, str | None] = {}
-        if isinstance(node, StatefulNode):
-            given["late_location"] = node.late_location
         if isinstance(node, Intake):
             given["dead_letters"] = node.dead_letters
         if isinstance(node, InputRows):
@@ -100,9 +104,22 @@ def places_aside(plan: Node) -> tuple[Place, ...]:
     return tuple(found.values())
 
 
+def letters_location(node: StatefulNode, checkpoint: str | os.PathLike[str]) -> str:
+    """Return the table of an operator's dead letters: that of its inputs, or the one below the checkpoint."""
+    named = [place for _, place in places_aside(node)]
+    return absolute_location(named[0] if named else dead_letters_folder(checkpoint))
+
+
+def late_letters(step: StatefulNode, checkpoint: str | os.PathLike[str]) -> str:
+    """Return the table with an operator's late rows, which is made if there is none: the first may come later."""
+    place = letters_location(step, checkpoint)
+    dead_letter_table(folder_at(place)).ready()
+    return place
+
+
 def check_aside(plan: Node, checkpoint: str | os.PathLike[str] | None) -> None:
-    """Raise OptionError if a folder of late or malformed rows overlaps with a checkpoint or a path that is read."""
-    aside = places_aside(plan)
+    """Raise OptionError if a table of dead letters overlaps with a checkpoint or a path that is read."""
+    aside = [each for each in places_aside(plan) if beside_checkpoint(each, checkpoint)]
     if aside:
         known = () if checkpoint is None else (("the checkpoint", os.fspath(checkpoint)),)
         for each in aside:
@@ -190,7 +207,7 @@ class BoundStream:
 
     @property
     def aside(self) -> tuple[Place, ...]:
-        """The folders of its late and malformed rows."""
+        """The tables of dead letters that its inputs name."""
         return places_aside(self.plan)
 
     def without_single_keys(self) -> BoundStream:
@@ -226,7 +243,6 @@ def _bound_to(
     found = places(plan, checkpoint)
     if found:
         check_state_store(plan.session, next(iter(found)).text)
-    check_late_locations(plan)
     check_aside(plan, checkpoint)
     fused, record = in_stages(plan, found, checkpoint)
     if record is not None:
@@ -296,17 +312,16 @@ def _checkpoint(binding: _PlanFolders) -> str | None:
 
 def _in_shards(node: StatefulNode, before: Sequence[PhysicalStep], binding: _PlanFolders) -> PhysicalStep:
     """Return the output of an operator in shards, in the stage of the operator before it if they share one."""
-    folder, malformed = binding.folders[node], None
-    late: LateRows | DeadLetters | None = late_rows_of(node)
+    assert binding.checkpoint is not None
+    folder, place = binding.folders[node], letters_location(node, binding.checkpoint)
+    late = DeadLetters(place, node.name if isinstance(node, Intake) else folder, "late") if node.late_aside else None
+    malformed: DeadLetters | None = None
     inputs = list(before)
     extra: dict[str, Column] = {}
     fused = node in binding.fused
     match node:
         case Intake():
-            assert binding.checkpoint is not None
-            place = absolute_location(node.dead_letters or dead_letters_folder(os.fspath(binding.checkpoint)))
             malformed = DeadLetters(place, node.name, "malformed")
-            late = DeadLetters(place, node.name, "late") if node.late_aside else None
             inputs = [_with_columns(PhysicalStep(node.frame, node.schema), node.columns)]
         case Queue():
             extra = _extra_columns(node)

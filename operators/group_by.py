@@ -95,7 +95,7 @@ class GroupWindows:
 
     before: Node
     plan: GroupWindowPlan  # without aggregates
-    late_location: str | None
+    late_aside: bool
 
     def aggregated(self, aggregates: Mapping[str, Aggregate]) -> WindowedGroups:
         """Return the plan of the windows' results."""
@@ -103,7 +103,7 @@ class GroupWindows:
 
         from .windows.shards.results import RESULT_COLUMNS, result_schema
 
-        before, late_rows = self.before, self.late_location
+        before, late_aside = self.before, self.late_aside
         window = dataclasses.replace(self.plan.window, aggregates=aggregates)
         plan = dataclasses.replace(self.plan, window=window)
         check_result_names(aggregates, plan.group, RESULT_COLUMNS, "group")
@@ -114,9 +114,9 @@ class GroupWindows:
         if not plan.stays and plan.ends:
             before = WindowVersions(
                 plan.key, window.time, from_arrow_schema(plan.side.versioned), None, False, plan.shards,
-                inputs=(before,), specification=plan, late_location=late_rows,
+                inputs=(before,), specification=plan, late_aside=late_aside,
             )  # fmt: skip
-            late_rows = None
+            late_aside = False
         elif not plan.stays:
             before = versions(before, VersionPlan(plan.side, plan.shards))
         left_out = IncompleteInput(
@@ -128,14 +128,14 @@ class GroupWindows:
         return WindowedGroups(
             Key((*plan.group, "window_id")), "window_time", from_arrow_schema(result_schema(window)),
             left_out if plan.early else None, False, None, inputs=(before,), specification=plan,
-            late_location=late_rows, ends=plan.ends, early=plan.early,
+            late_aside=late_aside, ends=plan.ends, early=plan.early,
         )  # fmt: skip
 
 
 def group_windows(
     before: Node,
     window: WindowPlan,
-    late_location: str | None,
+    late_aside: bool,
     newest: Newest = "window",
     event_time: str | None = None,
 ) -> GroupWindows:
@@ -148,9 +148,9 @@ def group_windows(
         )
     time, key = text_argument("event_time", event_time), before.key
     if newest == "table":
-        if window.lateness_us or late_location is not None:
+        if window.lateness_us or late_aside:
             raise OptionError(
-                "allowed_lateness or late_location with newest='table'",
+                "allowed_lateness or set_aside with newest='table'",
                 expected="neither: a window of a table never becomes final, so no row is late for it",
                 hint="leave them out",
             )
@@ -189,4 +189,4 @@ def group_windows(
     plan = GroupWindowPlan(
         dataclasses.replace(window, time=time), key, before.time, newest, window.early or newest == "table"
     )
-    return GroupWindows(before, plan, late_location)
+    return GroupWindows(before, plan, late_aside)

@@ -131,7 +131,7 @@ def timed_sides(left: Node, right: Node, on: Any, time_format: str | None) -> tu
     return one, two, unit
 
 
-def join(left: Node, right: Node, plan: JoinPlan, late_location: str | None) -> TimeJoin:
+def join(left: Node, right: Node, plan: JoinPlan, late_aside: bool) -> TimeJoin:
     """Return pairs of rows whose times are close."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -152,7 +152,7 @@ def join(left: Node, right: Node, plan: JoinPlan, late_location: str | None) -> 
     return TimeJoin(
         plan.key, plan.time, left.schema if plan.left_alone and not plan.early else from_arrow_schema(plan.schema),
         left_out, False, plan.shards if plan.key == plan.sides[LEFT].on else None,
-        inputs=(left, right), specification=plan, keeping=plan.keeps, late_location=late_location,
+        inputs=(left, right), specification=plan, keeping=plan.keeps, late_aside=late_aside,
         early=plan.early, newest_key=plan.left.on if plan.early and not plan.left_alone else None,
     )  # fmt: skip
 

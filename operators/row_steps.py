@@ -181,7 +181,7 @@ def distinct_by(before: Node, columns: tuple[str, ...]) -> Key:
     return by
 
 
-def reorder(plan: ReorderPlan, *inputs: Node, late_location: str | None = None) -> Reorder:
+def reorder(plan: ReorderPlan, *inputs: Node, late_aside: bool = False) -> Reorder:
     """Return the rows of one plan, or of two, in the order of time, without repeats, or each at once."""
     first, name = inputs[0], f"{plan.name}()"
     if plan.name in ("union", "merge"):
@@ -203,7 +203,7 @@ def reorder(plan: ReorderPlan, *inputs: Node, late_location: str | None = None) 
         )
     return Reorder(
         first.key, first.time, first.schema, left_out, plan.hold, plan.shards if plan.by == first.key else None,
-        inputs=inputs, specification=plan, name=plan.name, late_location=late_location,
+        inputs=inputs, specification=plan, name=plan.name, late_aside=late_aside,
         paced=plan.flush_rows is not None,
     )  # fmt: skip
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import duration_argument, names_argument, path_argument
+from ..conf.options import duration_argument, names_argument
 from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Node
 from ..plan.properties import check_promised
 from .aggregates.parts import check_named
 from .joins.band import unit_of
-
-
-def late_argument(value: str | os.PathLike[str] | None) -> str | None:
-    """Return the folder of a step's late rows, if there is one."""
-    return None if value is None else path_argument("late_location", value)
 
 
 def check_result_names(aggregates: Mapping[str, object], columns: Sequence[str], own: Sequence[str], what: str) -> None:

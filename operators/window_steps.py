@@ -30,7 +30,7 @@ class KeyWindows:
 
     before: Node
     plan: WindowPlan  # without aggregates
-    late_location: str | None
+    late_aside: bool
     automatic: bool = False  # whether the aggregates determine the method
 
     def aggregated(self, aggregates: Mapping[str, Aggregate]) -> Window:
@@ -47,7 +47,7 @@ class KeyWindows:
         if plan.time not in (None, NUMBER):
             kind = plan.schema.field(plan.time).type
             check_time_type(plan.time, kind, plan.time_format, "time_format")
-        _check_aggregated(plan, self.late_location)
+        _check_aggregated(plan, late_aside=self.late_aside)
         if self.automatic:
             plan = with_automatic_method(plan)
         before = self.before
@@ -61,7 +61,7 @@ class KeyWindows:
         return Window(
             key, "window_time", from_arrow_schema(result_schema(plan)), left_out_by_windows(plan), False,
             plan.shards, inputs=(before,), specification=plan, revises=revises(plan),
-            late_location=self.late_location, paced=plan.flush_rows is not None,
+            late_aside=self.late_aside, paced=plan.flush_rows is not None,
             promises=not (plan.by_rows or plan.by_number),
         )  # fmt: skip
 
@@ -108,7 +108,7 @@ def group_argument(step: str, before: Node, by: str | Sequence[str] | None) -> K
     return group
 
 
-def _check_aggregated(plan: WindowPlan, late_location: str | None) -> None:
+def _check_aggregated(plan: WindowPlan, *, late_aside: bool) -> None:
     Aggregates.of(plan.aggregates, plan.schema)  # refuses unsuitable columns, and no aggregates
     if isinstance(plan.windows, SessionWindows):
         return
@@ -120,10 +120,10 @@ def _check_aggregated(plan: WindowPlan, late_location: str | None) -> None:
             "windows over rows with a method, output='eager' or an allowed lateness",
             expected="output='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
         )
-    if plan.by_number and late_location is not None:
+    if plan.by_number and late_aside:
         raise OptionError(
-            f"late_location={late_location!r} with windows over the rows of the whole stream",
-            expected="no late_location: rows are counted as they arrive, so none is late",
+            "set_aside='late' with windows over the rows of the whole stream",
+            expected="no set_aside: rows are counted as they arrive, so none is late",
             hint="leave it out",
         )
     if plan.by_number and plan.flush == "lazy":

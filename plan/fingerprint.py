@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..conf.errors import CheckpointError, OptionError
-from ..core.feedback.checkpoint_layout import feeds_folder, operator_folder
+from ..conf.locations import checkpoint_location
+from ..core.feedback.checkpoint_layout import feeds_folder, operator_folder, read_plan_record
 from .nodes import Intake, ManyStreams, Node, StatefulNode, joins_tables, walk
 
 
@@ -49,19 +50,36 @@ def number_along(node: Node, kind: str) -> int:
     return counts[node]
 
 
-def check_late_locations(plan: Node) -> None:
-    """Refuse one folder for the late rows of two operators of a kind, whose files would have the same names."""
-    taken: dict[tuple[str, str], StatefulNode] = {}
-    for node in operators(plan):
-        if node.late_location is None:
-            continue
-        other = taken.setdefault((node.late_location.rstrip("/"), node.late_name), node)
-        if other is not node:
+def late_step(plan: Node, checkpoint: str) -> tuple[StatefulNode, str]:
+    """Return the last step that sets late rows aside, ignoring steps on single rows, and its folder.
+
+    Raise OptionError if there is none, and CheckpointError if the folder is that of another job's step.
+    """
+    node = plan
+    while not isinstance(node, StatefulNode) or isinstance(node, Intake) or not node.late_aside:
+        if len(node.inputs) != 1:
             raise OptionError(
-                f"late_location={node.late_location!r} is given to two operators: {other.text}; and {node.text}",
-                expected="a folder for each, since their files have the same names",
-                hint="give one of them another folder",
+                f"late_rows() of a stream that sets none aside: {plan.text}",
+                expected="a window, a merge, an ordered release, a distinct or a join with set_aside='late', the last "
+                "step before late_rows() but for steps on each row",
+                hint="give that step set_aside='late'",
             )
+        node = node.inputs[0]
+    folder, where = places(plan, checkpoint)[node], checkpoint_location(checkpoint)
+    parts = {part.place: part for stage in from_json(read_plan_record(checkpoint) or ()) for part in stage}
+    was, own = parts.get(_place(folder, where)), dict(node.specification.identity())
+    if parts and (was is None or not own.items() <= was.identity.items()):
+        raise CheckpointError(
+            f"the late rows of {node.text} are not in this checkpoint, whose job has "
+            + ", ".join(part.text for part in parts.values()),
+            expected="the checkpoint of the query that writes this stream",
+            hint="give late_rows() that checkpoint, and take the stream that the query writes, with all its branches",
+        )
+    return node, folder
+
+
+def _place(folder: str, checkpoint: str) -> str:
+    return folder.removeprefix(checkpoint.rstrip("/") + "/")
 
 
 def _check_branches(plan: Node) -> None:
@@ -124,7 +142,7 @@ def fingerprint(
     streams = enumerate(plan.inputs if isinstance(plan, ManyStreams) else (), 1)
     stream_of = {node: str(number) for number, stream in streams for node in operators(stream)}
     for node in operators(plan):
-        place = folders[node].removeprefix(checkpoint.rstrip("/") + "/")
+        place = _place(folders[node], checkpoint)
         identity = dict(node.specification.identity())
         if node in stream_of:  # the place is the same in whichever stream the only queue is
             identity["stream number"] = stream_of[node]

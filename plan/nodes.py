@@ -282,7 +282,7 @@ class StatefulNode(Node):
     """A step that keeps state in shards, and writes reports below the checkpoint."""
 
     specification: Specification
-    late_location: str | None = None  # the folder for late rows
+    late_aside: bool = False  # whether its late rows go to the dead-letter table
     paced: bool = False  # whether ticks of its own release its rows
 
     @property
@@ -293,11 +293,6 @@ class StatefulNode(Node):
     @property
     def text(self) -> str:
         return described(self.word, self.specification)
-
-    @property
-    def late_name(self) -> str:
-        """The prefix of its files of late rows."""
-        return "late"
 
     @property
     @abc.abstractmethod
@@ -314,7 +309,6 @@ class Intake(StatefulNode):
     name: str  # the input's, which names its reports
     promises: bool  # whether a low-watermark bounds the times of its rows
     dead_letters: str | None = None  # the table's location; None for one below the checkpoint
-    late_aside: bool = False  # whether it also gets copies of late rows
 
     @property
     def word(self) -> str:
@@ -397,10 +391,6 @@ class Reorder(StatefulNode):
     @property
     def text(self) -> str:
         return described(self.name, self.specification, hidden=("operator",))
-
-    @property
-    def late_name(self) -> str:
-        return f"late-{self.name}"
 
     @property
     def keeps(self) -> str:

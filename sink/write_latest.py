@@ -255,7 +255,7 @@ def _bound(updates: KeyedStream, checkpoint: str | None, key: Key | None, newest
 def _dead_letters(aside: Sequence[Place], options: Mapping[str, Any]) -> tuple[dict[str, str], list[Place]]:
     """Return the option for the sink's dead letters, which go to the table of the inputs', and the other places."""
     given = [str(value) for name, value in options.items() if name.lower() == "deadletters"]
-    named = given or [place for name, place in aside if name in ("deadLetters", "dead_letters")]
+    named = given or [place for _, place in aside]
     shared = set(map(real_location, named[:1]))
     others = [each for each in aside if real_location(each[1]) not in shared]
     return ({} if given or not named else {"deadLetters": named[0]}), others

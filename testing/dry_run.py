@@ -22,7 +22,7 @@ from ..operators.runtime.ticks import FlushPlanner, TickPlanner
 from ..operators.shards import sharded
 from ..operators.tables.lookup import TableJoinPlan, indexed, joined
 from ..operators.windows.shards.results import final_somewhere
-from ..plan.fingerprint import check_late_locations, check_same, fingerprint, places
+from ..plan.fingerprint import check_same, fingerprint, places
 from ..plan.nodes import Given, Map, Node, Queue, Reorder, StatefulNode, TableJoin, Transform, Window, walk
 from .expressions import ComputedColumn, RowEvaluation
 from .inputs import Checkpoint
@@ -43,7 +43,6 @@ class DryRun:
         self._plan = plan
         # Folders as a query's, of which only the names are needed.
         self._places: Mapping[StatefulNode, str] = places(plan, "checkpoint")
-        check_late_locations(plan)
         self._operators = fingerprint(plan, self._places, (), checkpoint_location("checkpoint"))
         self._rows = {node: _evaluation(node) for node in walk(plan) if isinstance(node, Transform)}
         self._extra = {node: _extra_columns(node) for node in walk(plan) if isinstance(node, Queue)}

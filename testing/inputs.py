@@ -28,7 +28,7 @@ from ..operators.ingest.dataframe import Idle, check_types, on_demand_watermark
 from ..operators.ingest.plan import ARRIVAL, DELETED, FEED, IntakePlan
 from ..operators.ingest.shard import IntakeShard, frames_of
 from ..operators.ingest.tick_planner import SilentFeedPlanner
-from ..operators.runtime.dead_letters import REASON
+from ..operators.runtime.shard import REASON
 from ..operators.state.store import DictStore
 from ..plan.fingerprint import Fingerprint
 from ..plan.nodes import Given

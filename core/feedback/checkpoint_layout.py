@@ -7,7 +7,7 @@ import os
 from typing import Any, Literal
 
 from ...conf.errors import CheckpointError
-from ...conf.locations import checkpoint_location
+from ...conf.locations import Place, checkpoint_location, real_location
 from ...storage.atomic_write import write_whole
 from ...storage.folder import TableFolder, folder_at
 
@@ -73,6 +73,11 @@ def operator_folder(checkpoint: str, kind: Kind, number: int) -> str:
 def dead_letters_folder(checkpoint: str | os.PathLike[str]) -> str:
     """Return the default location of the query's table of dead letters."""
     return f"{os.fspath(checkpoint)}/dead_letters"
+
+
+def beside_checkpoint(letters: Place, checkpoint: str | os.PathLike[str] | None) -> bool:
+    """Return whether a table of dead letters has to lie apart from the checkpoint: that within it is the query's."""
+    return checkpoint is None or real_location(letters[1]) != real_location(dead_letters_folder(checkpoint))
 
 
 def times_folder(checkpoint: TableFolder) -> TableFolder:

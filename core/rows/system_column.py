@@ -10,6 +10,8 @@ import pyarrow as pa
 from .exact_integers import Int64s, Mask
 
 SYSTEM = "_upstream"
+DELETED = f"{SYSTEM}_deleted"
+"""The member of a dead letter's payload that marks a row that deletes its key."""
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 SYSTEM_TYPE = pa.struct(
     [

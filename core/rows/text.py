@@ -79,6 +79,31 @@ def rows_without_text(rows: pa.Table) -> Mask:
     return found
 
 
+def readable(rows: pa.Table) -> pa.Table:
+    """Return rows in whose text escapes stand for bytes that are not UTF-8."""
+    if not rows_without_text(rows).any():
+        return rows
+    columns = [
+        pa.array(map(_readable, column.cast(as_bytes(column.type)).to_pylist()), column.type)
+        if _holds_text(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.table(columns, schema=rows.schema)
+
+
+def _readable(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.decode("utf-8", "backslashreplace")
+        case dict():
+            return {name: _readable(each) for name, each in value.items()}
+        case list() | tuple():
+            return type(value)(map(_readable, value))
+        case _:
+            return value
+
+
 def as_bytes(kind: pa.DataType) -> pa.DataType:
     """Return the type with binary in place of text, at any depth."""
     if pa.types.is_string(kind):

@@ -121,10 +121,6 @@ class Connector(ABC):
         """Return the limit of one batch: the common one, or with limits that only this connector has (files)."""
         return common
 
-    def dead_letters_folder(self) -> str:
-        """Return the table for malformed rows of a query with neither `deadLetters` nor a checkpoint."""
-        return "_dead_letters"
-
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         """Return the input beyond `position`, for people (for example ``{"bytes": …, "files": …}``), if known."""
         del position, now_us

@@ -13,6 +13,7 @@ from ...conf.errors import OptionError, SchemaError
 from ...conf.options import (
     column_argument,
     duration_argument,
+    late_argument,
     path_argument,
 )
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
@@ -52,8 +53,6 @@ def intake(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     refuse_preimages(df, "an update stream")
-    if set_aside not in (None, "late"):
-        raise OptionError(f"set_aside={set_aside!r}", expected="'late', which sets copies of late rows aside, or None")
     for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
         column_argument(option, given)
     _check_frame(df, plan.key, plan.time, stamped=plan.stamped)
@@ -72,7 +71,7 @@ def intake(
     return Intake(
         plan.key, plan.time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, frame=df, columns=columns, name=plan.name, promises=plan.promises,
-        paced=plan.on_demand is not None, late_aside=set_aside is not None,
+        paced=plan.on_demand is not None, late_aside=late_argument(set_aside),
         dead_letters=None if dead_letters is None else path_argument("dead_letters", dead_letters),
     )  # fmt: skip
 

@@ -19,10 +19,9 @@ from ...core.rows.frames import by_bucket, from_frame, some_at_once, to_frame
 from ...core.rows.system_column import SYSTEM, TIMESTAMP, system_array
 from ...core.watermark.bounds import embedded_punctuation, is_finite, times_of_bounds
 from ...core.watermark.policies import FeedProgress
-from ..runtime.dead_letters import REASON
 from ..runtime.feeds import punctuation_rows
 from ..runtime.pack import packed
-from ..runtime.shard import Shard, ShardInput
+from ..runtime.shard import REASON, Shard, ShardInput
 from ..state.runs import RunFiles
 from ..state.store import Store
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...core.feedback.reports import OperatorReport, write_report
+from ...core.feedback.reports import QUERY_PROPERTY, OperatorReport, task_property, write_report
+from ...core.rows.system_column import DELETED, SYSTEM, system_field
+from ...core.rows.text import readable
+from ...delta_format.append_table import DeadLetterWriter, letters_of
+from ...storage.folder import folder_at
 from ..state.runs import of_worker
 from ..state.store import CountingStore, check_head, read_head, write_head
 from .pack import micros
@@ -22,11 +26,37 @@ if TYPE_CHECKING:
     from ...plan.nodes import Specification
     from ..state.runs import RunFiles
     from ..state.store import Store
-    from .dead_letters import DeadLetters, LateRows
 
 
 PlanT = TypeVar("PlanT", bound="Specification")
 ReportT = TypeVar("ReportT", bound=OperatorReport)
+
+
+REASON = "__upstream_reason"
+"""The column with the reason for which a row is malformed."""
+
+
+class DeadLetters(NamedTuple):
+    """The table of dead letters, for the malformed or the late rows of an operator."""
+
+    location: str
+    origin: str  # the input's name, or the folder of the operator's reports
+    kind: str  # "malformed" or "late"
+
+    def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
+        """Append one shard's rows of one batch, with their reasons, unless an earlier attempt has."""
+        reason: Any = self.kind
+        if REASON in rows.column_names:
+            reason, rows = rows.column(REASON), rows.drop_columns(REASON)
+        if SYSTEM in rows.column_names:
+            marks = {f"{SYSTEM}_source": system_field(rows, "source"), DELETED: system_field(rows, "deleted")}
+            rows = rows.drop_columns(SYSTEM)
+            for name, column in marks.items():
+                rows = rows.append_column(name, column)
+        writer = f"{task_property(QUERY_PROPERTY)}-{self.origin}-{self.kind}-{shard}"
+        table = DeadLetterWriter(folder_at(self.location), writer, batch_id)
+        table.write(letters_of(readable(rows), batch=batch_id, origin=self.origin, reason=reason))
+        table.commit()
 
 
 class ShardInput(NamedTuple):
@@ -121,7 +151,7 @@ class OperatorProcessor(ShardProcessor):
     """The Spark adapter of all shards, which report to `folder`; late and malformed rows are counted or also written.
 
     Spark keeps the state of a batch with the batch. So a rerun starts from the same state, gives the same rows, and
-    writes the same files.
+    appends no row twice.
     """
 
     state = "upstream_state"
@@ -131,7 +161,7 @@ class OperatorProcessor(ShardProcessor):
         shard: type[Shard[Any, Any]],
         plan: Specification,
         folder: str,
-        late: LateRows | DeadLetters | None = None,
+        late: DeadLetters | None = None,
         malformed: DeadLetters | None = None,
     ) -> None:
         self._shard = shard

@@ -19,7 +19,7 @@ from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Mask
 from ...core.rows.newest import key_codes
 from ...delta_format.append_table import dead_letter_table, payloads
-from ...delta_format.latest_table import DELIVERED_KEY, METADATA_KEY, recorded_under
+from ...delta_format.latest_table import DELIVERED_KEY, METADATA_KEY, CommitChanges, recorded_under
 from ...delta_format.log import LiveFiles, commit_infos
 from ...storage.folder import TableFolder
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
@@ -264,7 +264,8 @@ def _take_out(
         for each in found:
             kept = files.stage(each.kept, None, 0) if each.kept.num_rows else None
             change.replace([each.path], [kept])
-        return count if change.commit("ERASE") else None
+        record = CommitChanges(now_us(), {}, {}).to_json()  # who follows the table has nothing to read
+        return count if change.commit("ERASE", {DELIVERED_KEY: record}) else None
 
 
 _DAY_US = 86_400_000_000

@@ -15,13 +15,14 @@ from ...core.feedback.reports import BATCH_PROPERTY, task_property
 from ...core.rows.event_times import recorded_bound
 from ...core.rows.exact_integers import Mask
 from ...core.rows.sort_keys import ordered
-from ...core.rows.text import as_bytes, rows_without_text
+from ...core.rows.system_column import DELETED
+from ...core.rows.text import readable
 from ...delta_format.append_table import DEAD_LETTERS, dead_letter_table, letters_of
 from ...delta_format.latest_table import NOTHING_YET, recorded_under
 from ...storage.folder import TableFolder
 from ..figures.summary import last_commit
 from ..spec.options import CONFLICTS, LATE, TEXT, SinkTarget
-from ..table.files import DataFiles, conform
+from ..table.files import DataFiles
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -34,7 +35,6 @@ OUTPUTS_KEY = "upstreamDeadLetters"
 """Where a commit's metadata names the files of its dead letters."""
 
 _REASONS = {LATE: "late", CONFLICTS: "in conflict with a newer row", TEXT: "text that is not UTF-8"}
-_DELETED = "_upstream_deleted"
 _APP_PREFIX = "upstream-output-"
 _NEVER, _ALWAYS = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 _ROWS_AT_ONCE = 1_000_000
@@ -154,8 +154,6 @@ class SideRowWriter:
         """Hold rows, with their feed (or the main table) as the origin, and a mark in those that delete their key."""
         if not rows.num_rows:
             return
-        if rows_without_text(rows).any():
-            rows = conform(rows, pa.schema([field.with_type(as_bytes(field.type)) for field in rows.schema]))
         origin: Any = self._outputs.target.location
         if system is not None:
             origin = pc.fill_null(pc.struct_field(system, ["source"]), origin)
@@ -163,7 +161,7 @@ class SideRowWriter:
         batch = task_property(BATCH_PROPERTY)
         self._held.append(
             letters_of(
-                rows.append_column(_DELETED, pa.array(marks)),
+                readable(rows).append_column(DELETED, pa.array(marks)),
                 batch=None if batch is None else int(batch),
                 origin=origin,
                 reason=_REASONS[kind],

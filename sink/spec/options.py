@@ -20,7 +20,7 @@ from ...conf.options import (
     whole,
 )
 from ...conf.units import StalenessTarget, parse_duration_us
-from ...core.feedback.checkpoint_layout import dead_letters_folder
+from ...core.feedback.checkpoint_layout import beside_checkpoint, dead_letters_folder
 from ...core.rows.key import KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
 from .history import Keep
@@ -299,7 +299,8 @@ class SinkTarget:
     def tables(self) -> list[Place]:
         """Return the table and those beside it, each with the option that names it."""
         named = {"path": self.location, "metricsLocation": self.metrics, "deadLetters": self.options.dead_letters}
-        return [(name, place) for name, place in named.items() if place is not None]
+        given = [(name, place) for name, place in named.items() if place is not None]
+        return [each for each in given if beside_checkpoint(each, self.checkpoint or None)]
 
     def masked(self, message: object) -> str:
         """Return a message without the values of the storage options."""

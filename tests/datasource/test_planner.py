@@ -64,7 +64,9 @@ def run(connector, opts, limits, dead_letters="unused"):
 def run_once(rows, dead_letters="unused", **changes):
     """The end and the rows of one batch of all that there is."""
     table = rows if isinstance(rows, pa.Table) else table_of(rows)
-    ((_, end, found),) = run(MemoryConnector({"a": table}), options(**changes), [None], str(dead_letters))
+    ((_, end, found),) = run(
+        MemoryConnector({"a": table}), options(**changes), [None], dead_letters and str(dead_letters)
+    )
     return end, found
 
 
@@ -194,6 +196,11 @@ def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read():
     reading = Reading(opts, made, MemoryConnector({"a": seconds.empty_table()}), "unused")
     (batch,) = reading.read(Task("b", 0, [], {"a": bound}, 1_718_000_000_000_000))
     assert batch.column("at").cast(pa.int64()).to_pylist() == [bound]
+
+
+def test_without_a_table_for_it_the_first_malformed_row_stops_the_query():
+    with pytest.raises(MalformedRowError, match=r"is null.* deadLetters, or the query's checkpointLocation"):
+        run_once([("x", 5, 1), (None, 6, 1)], None)
 
 
 def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):

@@ -43,7 +43,7 @@ def kafka(
     return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
 
 
-def windows(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
+def windows(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
     """Windows over a folder of CSV files, one file a batch."""
     rows = (
         spark.readStream.format("upstream")
@@ -53,7 +53,7 @@ def windows(spark: SparkSession, feed: str, table: str, checkpoint: str, late: s
         .load()
     )
     results = us.UpdateStream(rows, key="k", event_time="ms").window(
-        "2 seconds", "300 ms", output="all", allowed_lateness="600 ms", late_location=late, time_format="epoch_ms",
+        "2 seconds", "300 ms", output="all", allowed_lateness="600 ms", set_aside="late", time_format="epoch_ms",
         shards=2,
     ).agg(n=us.count(), mean=us.avg("v"), top=us.max("v"))  # fmt: skip
     every = us.UpdateStream(results.dataframe(checkpoint), key=("k", "window_id"), event_time="window_end")
@@ -74,7 +74,7 @@ def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStr
     return pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
 
 
-def merge(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
+def merge(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
     """Two of Spark's own streams of files, merged, into a table of every row."""
 
     def side(name: str) -> us.UpdateStream:
@@ -84,9 +84,7 @@ def merge(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str
             watermark=us.Watermark.bounded("100 ms"), set_aside="late",
         )  # fmt: skip
 
-    merged = side("left").merge(
-        side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, late_location=late
-    )
+    merged = side("left").merge(side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, set_aside="late")
     return us.write_latest(
         merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
     )

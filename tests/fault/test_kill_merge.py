@@ -45,17 +45,17 @@ def write_feeds(folder: Path, files: int) -> Rows:
 
 def job_of(feed: Path, run: Path) -> Job:
     run.mkdir()
-    places = (run / name for name in ("table", "checkpoint", "late"))
+    places = (run / name for name in ("table", "checkpoint"))
     return Job(Path(jobs.__file__), run.parent / f"{run.name}.log", ("merge", feed, *places))
 
 
 def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]]:
-    """The table, the rows put aside by file or input, and the counts of all shards, the size of state apart."""
+    """The table, the rows put aside by operator or input, and the counts of all shards, the size of state apart."""
     table = read_frame(run / "table")
-    late = {file.name: pl.read_parquet(file)["v"].to_list() for file in sorted((run / "late").glob("*.parquet"))}
+    late: dict[str, list[str]] = {}
     checkpoint = str(run / "checkpoint")
     for row in sorted(read_letters(f"{checkpoint}/dead_letters", "late"), key=lambda row: row["v"]):
-        late.setdefault(f"late-{row['origin']}", []).append(row["v"])
+        late.setdefault(row["origin"].removeprefix(f"{checkpoint}/"), []).append(row["v"])
     counts: list[object] = [
         (
             each.rows,
@@ -96,8 +96,8 @@ def test_killed_in_steps_of_a_batch(tmp_path, files, chosen):
 
     # And both are right. What was refused is late; all else is in the table, unless the other input has its key and
     # time, or it is still held.
-    refused = {value for name, values in late.items() if name.startswith("late-merge") for value in values}
-    assert {name.partition("-0")[0] for name in late} == {"late-left", "late-right", "late-merge"}
+    assert late.keys() == {"left", "right", "upstream-reorder/0"}
+    refused = set(late["upstream-reorder/0"])
     assert len(refused) > 3
     bound = min(max(ms for name, _, ms, _ in rows if name == each) for each in ("left", "right")) - DELAY_MS
     right = {(k, ms) for name, k, ms, v in rows if name == "right" and v not in refused}

@@ -418,7 +418,7 @@ def test_tables_stay_out_of_what_streams_read(lake):
     for path, wrong in ((f"{real}/fed/in", "is above"), (str(lake.parent), "is inside"), (f"{real}/*", "are both")):
         misused(wrong, define_stream, checkpoint, BUSES, [path])
     misused("are both", check_tables, registry_now(checkpoint), checkpoint, [("the source", f"{real}/fed")], [])
-    misused("are both", check_tables, registry_now(checkpoint), checkpoint, [], [("late_location", str(real))])
+    misused("are both", check_tables, registry_now(checkpoint), checkpoint, [], [("deadLetters", str(real))])
 
 
 def test_tables_and_relations_stay_apart(lake):

@@ -9,7 +9,7 @@ import pytest
 from kit.feeds import csv_feed, write_csv
 from kit.join_pairs import expected
 from kit.queries import run_to_end, write_to_end
-from kit.tables import read_frame
+from kit.tables import read_frame, read_letters
 
 import upstream as us
 from upstream.core.feedback.checkpoint_layout import joins_folder
@@ -145,15 +145,15 @@ def test_the_way_to_the_order_changes_in_both_directions_and_is_journaled(spark,
     assert [mode for at, mode in enumerate(modes) if not at or modes[at - 1] != mode] == ["sync", "filter"] * 2
 
 
-def test_late_results_are_set_aside_as_files(spark, tmp_path):
+def test_late_results_are_set_aside_and_read(spark, tmp_path):
     files = {"a-0": [(1015, 0), (1090, 1)], "b-0": [(1090, 0)], "b-1": [(1010, 1), (1035, 2)]}
     place, found = tmp_path / "checkpoint", []
     # Both sides have come to 1090 - 60 before a row at 1010 meets one that is still kept.
     for names, at_end in ((("a-0", "b-0"), "keep"), (("b-1",), "close")):
         for name in names:
             add_file(tmp_path / "feed", name, [("k", *row) for row in files[name]], int(name[-1]))
-        found += collected(spark, tmp_path / "feed", place, at_end, late_location=str(tmp_path / "late"))
+        found += collected(spark, tmp_path / "feed", place, at_end, set_aside="late")
     assert [row[:3] for row in found] == [(1035, 0, 2), (1090, 1, 0)]
-    late = pl.read_parquet(tmp_path / "late" / "*.parquet")
-    assert late.select("join_time", "value", "value_right").rows() == [(1015, 0, 1)]
+    (late,) = read_letters(place / "dead_letters")
+    assert (late["join_time"], late["value"], late["value_right"]) == (1015, 0, 1)
     assert sum(each.late_results for each in join_reports(place)) == 1

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.spark
 
 def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream:
     """Two windows with a filter between them."""
-    first = stream.where("v >= 0").window(
-        "1 second", output="all", shards=2, time_format="epoch_ms", late_location=None
-    )
+    first = stream.where("v >= 0").window("1 second", output="all", shards=2, time_format="epoch_ms")
     second = first.agg(total=agg.sum("v")).where("total IS NOT NULL AND total >= 0")
     return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum("total"), **more)
 

@@ -10,7 +10,6 @@ from kit.journal import through_json
 from upstream.conf.errors import CheckpointError, OptionError
 from upstream.plan.explain import fusable
 from upstream.plan.fingerprint import (
-    check_late_locations,
     check_same,
     fingerprint,
     from_json,
@@ -170,23 +169,3 @@ def test_two_inputs_of_one_name_are_refused():
     ]
     with pytest.raises(OptionError, match="two inputs"):
         places(union(intake("a"), intake("a")), "/cp")
-
-
-@pytest.mark.parametrize(
-    ("refused", "allowed"),
-    [
-        (
-            lambda: window(window(rows(), late_location="/late"), late_location="/late/"),
-            lambda: window(ordered(rows(), late_location="/late"), late_location="/late"),
-        ),
-        (
-            lambda: ordered(ordered(rows(), late_location="/late"), late_location="/late"),
-            lambda: ordered(ordered(rows(), late_location="/one"), late_location="/two"),
-        ),
-    ],
-    ids=["windows", "ordered"],
-)
-def test_late_rows_of_two_operators_of_one_kind_would_overwrite_each_other(refused, allowed):
-    with pytest.raises(OptionError, match="two operators"):
-        check_late_locations(refused())
-    check_late_locations(allowed())

@@ -17,9 +17,8 @@ from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.queue.queue import Control, ShardPlan
 from upstream.operators.reorder.shard import ReorderPlan
-from upstream.operators.runtime.dead_letters import LateRows
 from upstream.operators.runtime.pack import pack
-from upstream.operators.runtime.shard import OperatorProcessor
+from upstream.operators.runtime.shard import DeadLetters, OperatorProcessor
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore, Store
@@ -148,11 +147,11 @@ def _plain(table: pa.Table | None) -> list[str]:
     return sorted(str({**row, "_upstream": row["_upstream"]["punctuation"]}) for row in table.to_pylist())
 
 
-def _late(number: int, checkpoint: Path) -> LateRows:
-    return LateRows(str(checkpoint / f"late-{number}"), "late")
+def _late(number: int, checkpoint: Path) -> DeadLetters:
+    return DeadLetters(str(checkpoint / "dead_letters"), str(number), "late")
 
 
-def processor_of(plan: Any, folder: str, late: LateRows | None = None) -> OperatorProcessor:
+def processor_of(plan: Any, folder: str, late: DeadLetters | None = None) -> OperatorProcessor:
     """The adapter of a plan's shards."""
     return OperatorProcessor(shard_class(plan), plan, folder, late)
 

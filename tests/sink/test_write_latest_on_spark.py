@@ -78,14 +78,19 @@ def place(tmp_path):
 
 def test_a_table_stays_out_of_what_is_read(spark, feed, place, tmp_path):
     feed.add([("a", 1, 1)])
-    stream = us.read(spark, feed.folder, key="k", event_time="t", schema="k STRING, t TIMESTAMP", fileFormat="parquet")
+
+    def with_letters(place: Path | str) -> us.UpdateStream:
+        given = {"schema": "k STRING, t TIMESTAMP", "fileFormat": "parquet", "deadLetters": place}
+        return us.read(spark, feed.folder, key="k", event_time="t", **given)
+
+    stream = with_letters(tmp_path / "letters")
     write = {"checkpoint": tmp_path / "checkpoint", "metrics_location": tmp_path / "metrics"}
     for refused in (
         lambda: write_latest(feed.stream(spark), feed.folder / "in", key="k", checkpointLocation=tmp_path / "c"),
         lambda: write_latest(stream.df, tmp_path, key="k", checkpointLocation=tmp_path.parent / "c"),
         lambda: stream.write(**{**write, "table": place["path"], "metrics_location": feed.folder / "metrics"}),
-        lambda: stream.ordered(late_location=feed.folder, shards=1).write(table=place["path"], **write),
-        lambda: stream.ordered(late_location=place["path"], shards=1).write(table=place["path"], **write),
+        lambda: with_letters(feed.folder).write(table=place["path"], **write),
+        lambda: with_letters(place["path"]).write(table=place["path"], **{**write, "deadLetters": tmp_path / "other"}),
     ):
         with pytest.raises(OptionError, match="a folder of its own for each table"):
             refused()

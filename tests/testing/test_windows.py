@@ -105,7 +105,7 @@ BY_ARRIVAL = {"of": "key", "order": "arrival"}
     [
         (["9 rows"], {"allowed_lateness": "1 s"}, "over rows with a method"),
         (["9 rows"], {"output": "eager"}, "over rows with a method"),
-        (["9 rows"], {"late_location": "late"}, "late_location='late'"),
+        (["9 rows"], {"set_aside": "late"}, "set_aside='late'"),
         (["9 rows"], {"flush": "lazy"}, "flush='lazy'"),
         (["9 rows"], {"of": "key", "flush": "slow", "flush_rows": 5, "shards": 1}, "flush='slow'"),
         (["all", "9 rows"], {"method": "wid"}, "method='wid' on landmark"),

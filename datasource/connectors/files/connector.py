@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
-from ....conf.locations import is_remote
-from ....core.rows.system_column import SYSTEM
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .discovery import Discovery, Sampler
 from .formats.columnar import Footer
@@ -23,7 +20,7 @@ from .frontier import Frontier, changed
 from .options import FilesOptions
 from .positions import EMPTY
 from .splits import QUIET_US, Budget, FileInspector, FileSplitter, FormatOf, PlanTime, Split
-from .store import FileAccess, feed_root, has_magic, is_tab_separated, kind_by_name
+from .store import FileAccess, feed_root, is_tab_separated, kind_by_name
 from .task import RangeReader
 
 # A file that cannot be read to its end counts as damaged after this time without a change.
@@ -205,14 +202,6 @@ class FilesConnector(Connector):
     def limit(self, common: Limit) -> Limit:
         return Limit(common.rows, common.bytes, self._options.max_files)
 
-    def dead_letters_folder(self) -> str:
-        root = self._roots[0]
-        if is_remote(root):
-            return self._access.folder_of(root) + "/_dead_letters"
-        while has_magic(root) or not os.path.isdir(root):
-            root = os.path.dirname(root)
-        return os.path.join(root, "_dead_letters")
-
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         """Return how many files and bytes were seen and wait; None if the last look was at another position."""
         del now_us
@@ -300,8 +289,7 @@ class FilesConnector(Connector):
         if names is None or self._schema is None:
             return
         missing = [name for name in self._schema.names if name not in names]
-        # Rows that an operator put aside still have the system column of their query.
-        unexpected = [name for name in names if name not in self._schema.names and name != SYSTEM]
+        unexpected = [name for name in names if name not in self._schema.names]
         if missing or unexpected:
             parts = (
                 f"lacks {', '.join(missing)}" if missing else "",

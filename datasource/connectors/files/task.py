@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError
 from ....conf.locations import is_remote
-from ....core.rows.system_column import SYSTEM, deleted_mask
 from ..contract import Chunk, MalformedRows, Range
 from .content import BLOCK, compressed_blocks, fingerprint, plain_blocks
 from .formats.columnar import Footer, read_groups
@@ -67,12 +66,9 @@ class RangeReader:
         ordinal = 0
         target = pa.schema([self._schema.field(name) for name in self._wanted])
         low, high = self._place["groups"]
-        source, columns = file if is_remote(self._path) else self._path, [*self._wanted, f"{SYSTEM}.deleted"]
-        for table in read_groups(source, self._path, low, high, columns):
-            # Rows that an operator put aside may be tombstones.
-            gone = deleted_mask(table).to_numpy(zero_copy_only=False) if SYSTEM in table.column_names else None
-            rows = _as(table.select(self._wanted), target, self._path)
-            yield Chunk(rows, ordinal, deleted=gone if gone is not None and gone.any() else None)
+        source = file if is_remote(self._path) else self._path
+        for table in read_groups(source, self._path, low, high, self._wanted):
+            yield Chunk(_as(table.select(self._wanted), target, self._path), ordinal)
             ordinal += table.num_rows
 
     def _lines(self, file: BinaryIO, malformed: MalformedRows) -> Iterator[Chunk]:

@@ -194,10 +194,6 @@ class LatestConnector(Connector):
     def limit(self, common: Limit) -> Limit:
         return Limit(common.rows, common.bytes, self._options.max_files)
 
-    def dead_letters_folder(self) -> str:
-        """Return a folder beside a table on a disk (VACUUM would remove files within it), else the default folder."""
-        return self._folder.location + "_dead_letters" if self._folder.is_local else super().dead_letters_folder()
-
     def __getstate__(self) -> dict[str, Any]:
         # Tasks only read; of the table they need the key, to find the rows that were replaced.
         return {**self.__dict__, "_described": self._described if self._options.full else None}

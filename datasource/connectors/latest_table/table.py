@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError, SchemaError, TableError
 from ....core.rows.key import NO_KEY, Key
+from ....delta_format.append_table import DEAD_LETTERS
 from ....delta_format.column_mapping import check_mapping
 from ....delta_format.deletion_vectors import DeletionVector, read_vector
 from ....delta_format.latest_table import (
@@ -69,16 +70,16 @@ def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
     table = open_table(folder, version)
     metadata = table.metadata()
     properties = metadata.configuration
-    if LAYOUT_PROPERTY not in properties:
+    columns = pa.schema(table.schema().to_arrow())
+    if LAYOUT_PROPERTY not in properties and columns.names != DEAD_LETTERS.names:
         raise TableError(
             f"the Delta table at {folder.location} was not made by this package's sink",
             expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they delivered",
             hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
         )
     check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
-    whole = pa.schema(table.schema().to_arrow())
-    columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
-    key = Key(json.loads(properties[KEY_PROPERTY]))
+    columns = pa.schema([field for field in columns if field.name not in (BUCKET, SEQ)])
+    key = Key(json.loads(properties.get(KEY_PROPERTY, "[]")))
     time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
     sequence = Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
     return TableVersion(str(metadata.id), table.version(), key, time, columns, keep, sequence)

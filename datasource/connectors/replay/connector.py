@@ -105,9 +105,6 @@ class ReplayConnector(Connector):
         for rows, ranks in recording.between(start, int(place["to"]), wanted, malformed):
             yield Chunk(rows, ranks - start, elapsed[ranks] + origin)
 
-    def dead_letters_folder(self) -> str:
-        return self._inner.dead_letters_folder()
-
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         if position is None:
             return None

@@ -97,7 +97,7 @@ def release_plan(
     output: str,
     cost: Any,
     alpha: Any,
-    late_location: Any,
+    set_aside: Any,
     window: float,
     unit_us: int | None,
 ) -> ReleasePlan | None:
@@ -107,7 +107,7 @@ def release_plan(
     the microseconds of one unit; None if unknown.
     """
     if output_order is None:
-        given = {"release": release, "cost": cost, "alpha": alpha, "late_location": late_location}
+        given = {"release": release, "cost": cost, "alpha": alpha, "set_aside": set_aside}
         alone = [name for name, value in given.items() if value is not None]
         if alone:
             raise OptionError(

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from kit.feeds import csv_feed, write_csv
 from kit.queries import write_to_end
-from kit.tables import read_frame
+from kit.tables import read_frame, read_letters
 
 import upstream
 from upstream import aggregates as agg
@@ -141,11 +141,9 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
         write_to_end(at_once, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     # Of the next file some rows are below what was promised by then.
     (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
-    late = tmp_path / "late"
-    again = feed(spark, tmp_path / "feed", "a").ordered(flush="slow", flush_rows=20, shards=2, late_location=late)
+    again = feed(spark, tmp_path / "feed", "a").ordered(flush="slow", flush_rows=20, shards=2, set_aside="late")
     write_to_end(again, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
-    refused = pl.concat([pl.read_parquet(file) for file in late.glob("late-ordered-*.parquet")])
-    assert refused["value"].to_list() == ["too late"]
+    assert [row["value"] for row in read_letters(tmp_path / "checkpoint" / "dead_letters")] == ["too late"]
     described = again.describe(tmp_path / "checkpoint")
     assert dict(described.columns) == {"key": "update key", "ms": "ordered", "value": "", "_upstream": ""}
     source, reordering = described.places

@@ -2,7 +2,6 @@
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from kit.shards import BATCHES, CASES
 from kit.tables import read_letters
@@ -11,8 +10,7 @@ from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.reports import read_reports
-from upstream.operators.runtime.dead_letters import REASON, DeadLetters, LateRows
-from upstream.operators.runtime.shard import OperatorProcessor
+from upstream.operators.runtime.shard import REASON, DeadLetters, OperatorProcessor
 from upstream.operators.shards import shard_class
 from upstream.operators.state.store import DictStore
 
@@ -74,7 +72,7 @@ def test_a_state_of_another_plan_or_version_is_refused(case):
 @cases
 def test_the_adapter_gives_what_the_shard_gives_and_writes_its_report_and_its_rows_aside(case, tmp_path):
     kind, adapted, store = shard_class(case.plan, versions=case.versions), DictStore(), DictStore()
-    late, malformed = LateRows(str(tmp_path / "late"), "late"), DeadLetters(str(tmp_path / "dead"), "rows", "malformed")
+    late, malformed = (DeadLetters(str(tmp_path / kind), "rows", kind) for kind in ("late", "malformed"))
     processor = loads(dumps(OperatorProcessor(kind, case.plan, str(tmp_path / "reports"), late, malformed)))
     for number in range(len(BATCHES)):
         left, right, control = case.inputs(number)
@@ -87,10 +85,9 @@ def test_the_adapter_gives_what_the_shard_gives_and_writes_its_report_and_its_ro
         assert adapted.values.keys() == store.values.keys()
         assert read_reports(str(tmp_path / "reports"), kind.report) == [report]
         if shard.late is not None:
-            (file,) = (tmp_path / "late").glob("*.parquet")
-            assert pq.read_table(file).to_pylist() == shard.late.to_pylist()
+            assert pl.read_delta(str(tmp_path / "late"))["reason"].to_list() == ["late"] * shard.late.num_rows
         if shard.malformed is not None:
-            found = pl.read_delta(str(tmp_path / "dead"))
+            found = pl.read_delta(str(tmp_path / "malformed"))
             assert found["reason"].to_list() == shard.malformed.column(REASON).to_pylist()
 
 
@@ -120,3 +117,18 @@ def test_sequence_numbers_go_on_after_a_restart():
         if result is not None:
             numbers += pa.compute.struct_field(result.column("_upstream"), "seq").to_pylist()
     assert len(set(numbers)) > 2
+
+
+def test_a_batch_that_is_run_again_appends_nothing(tmp_path):
+    letters = DeadLetters(str(tmp_path), "/cp/upstream-reorder/0", "late")
+    for batch in (7, 7, 8):
+        letters.write(batch, 3, pa.table({"k": [batch]}))
+    assert sorted(row["k"] for row in read_letters(tmp_path)) == [7, 8]
+
+
+def test_bytes_that_are_no_text_are_escapes(tmp_path):
+    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"a\xffb")])
+    nested = pa.StructArray.from_arrays([broken], ["x"])
+    DeadLetters(str(tmp_path), "rows", "late").write(1, 0, pa.table({"s": broken, "n": nested, "b": [b"\xff"]}))
+    (row,) = read_letters(tmp_path)
+    assert (row["s"], row["n"], row["b"]) == ("a\\xffb", {"x": "a\\xffb"}, "/w==")

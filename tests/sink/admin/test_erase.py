@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 import upstream
 from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError
+from upstream.delta_format.latest_table import CommitChanges
 from upstream.sink.admin import erase as erasing
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.erase import erase_key
@@ -88,6 +89,8 @@ def test_no_file_holds_the_key_when_the_retention_is_over(make_sink, tmp_path, k
     assert done.rows == (key in before)
     assert done.tombstones == (key == KEYS[0])
     assert sum(done.outputs.values()) >= 3
+    (last,) = DeltaTable(str(tmp_path / "letters")).history(1)
+    assert CommitChanges.of_commit(last) is not None, "those who follow the dead letters go on"
     assert sink.latest() == {other: row for other, row in before.items() if other != key}
     assert check_table(str(sink.path)).healthy
     live = {str(sink.path / path) for path in sink.live_files()}

@@ -17,6 +17,7 @@ from kit.sink import NOW_US
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, TableError
 from upstream.core.rows.system_column import SYSTEM
+from upstream.delta_format.append_table import DeadLetterWriter, letters_of
 from upstream.sink.maintenance.runner import TableMaintenance
 from upstream.sink.spec.maintenance_rules import MaintenanceResult, MaintenanceRules
 from upstream.storage.folder import TableFolder
@@ -318,3 +319,28 @@ def test_a_follower_within_the_retention_gets_every_change_once_over_maintenance
             assert mine == table
     assert removed > 20
     assert {key: row[0] for key, row in first.latest().items()} == table
+
+
+def test_dead_letters_are_followed(tmp_path):
+    def append(writer: str, number: int, *values: int) -> None:
+        task = DeadLetterWriter(TableFolder(str(tmp_path)), writer, number)
+        task.write(letters_of(pa.table({"k": list(values)}), batch=number, origin="here", reason="late"))
+        task.commit()
+
+    def letters() -> list[str]:
+        return sorted(row["payload"] for row in follower.rows())
+
+    append("one", 0, 1, 2)
+    follower = Follower(tmp_path, timeFormat="")
+    assert letters() == ['{"k":1}', '{"k":2}']
+    append("one", 0, 1, 2)
+    append("two", 0, 3)
+    append("one", 1, 4)
+    assert letters() == ['{"k":3}', '{"k":4}']
+    DeltaTable(str(tmp_path)).optimize.compact()
+    follower.restart()
+    append("one", 2, 5)
+    assert letters() == ['{"k":5}']
+    DeltaTable(str(tmp_path)).delete("batch = 1")
+    with pytest.raises(FeedChangedError, match="changed rows"):
+        follower.take()

@@ -38,7 +38,7 @@ def test_rows_enter_at_the_least_bound_or_at_once():
     assert bounds_inside("filter", [5, 3]) == [5, 3]
 
 
-NOTHING = {"output": "all", "cost": None, "alpha": None, "late_location": None, "window": 60_000_000.0, "unit_us": 1}
+NOTHING = {"output": "all", "cost": None, "alpha": None, "set_aside": None, "window": 60_000_000.0, "unit_us": 1}
 
 
 def test_what_is_not_asked_for_is_not_done():
@@ -56,7 +56,7 @@ def test_results_are_held_unless_it_is_said_otherwise():
     ("order", "release", "given", "message"),
     [
         (None, "sync", {}, "release in a join whose results leave in any order"),
-        (None, None, {"late_location": "x"}, "late_location in a join whose results"),
+        (None, None, {"set_aside": "x"}, "set_aside in a join whose results"),
         (None, None, {"alpha": 0.1, "cost": 1.0}, "cost, alpha in a join whose results"),
         ("time", None, {}, "output_order='time'"),
         ("event_time", "both", {}, "release='both'"),

@@ -1,0 +1,76 @@
+"""The last step of a stream that sets late rows aside."""
+
+from typing import Any
+
+import pytest
+
+import upstream as us
+from upstream.conf.errors import CheckpointError, OptionError
+from upstream.core.feedback.checkpoint_layout import write_plan_record
+from upstream.plan.fingerprint import fingerprint, late_step, places, to_json
+from upstream.plan.nodes import Node, StatefulNode
+from upstream.testing import StreamTester
+
+
+def plan_of(steps: Any) -> Node:
+    found: list[Node] = []
+
+    def looked(stream: Any) -> Any:
+        made = steps(stream)
+        found.append(made.plan)
+        return made
+
+    StreamTester(looked, "bus STRING, at TIMESTAMP, `top speed` BIGINT", key="bus", event_time="at")
+    return found[0]
+
+
+def step_of(steps: Any, checkpoint: str = "/cp") -> tuple[StatefulNode, str]:
+    return late_step(plan_of(steps), checkpoint)
+
+
+def windows(stream: Any, set_aside: Any = None, length: str = "5 minutes", **options: Any) -> Any:
+    return stream.window(length, output="all", set_aside=set_aside, **options).agg(n=us.count())
+
+
+@pytest.mark.parametrize(
+    ("steps", "folder"),
+    [
+        (lambda stream: windows(stream, "late", by="top speed").where("n > 1"), "windows/0"),
+        (lambda stream: stream.ordered(set_aside="late"), "reorder/0"),
+        (lambda stream: stream.distinct(set_aside="late").select("bus AS it"), "reorder/0"),
+        (lambda stream: windows(stream.distinct(set_aside="late")), "reorder/0"),
+    ],
+)
+def test_the_last_step_that_sets_late_rows_aside(steps, folder):
+    """The key is that before it, whatever the key of the results."""
+    step, found = step_of(steps)
+    assert found == f"/cp/upstream-{folder}"
+    assert (step.inputs[0].key, step.inputs[0].time) == (("bus",), "at")
+
+
+def test_of_windows_over_windows_the_last_that_sets_some_aside():
+    assert step_of(lambda stream: windows(windows(stream, "late")))[1] == "/cp/upstream-windows/0"
+    outer, folder = step_of(lambda stream: windows(windows(stream, "late"), "late"))
+    assert folder == "/cp/upstream-windows/1"
+    assert outer.inputs[0].time == "window_time"
+
+
+@pytest.mark.parametrize("steps", [windows, lambda stream: stream.queue(), lambda stream: stream])
+def test_a_stream_that_sets_none_aside_is_refused(steps):
+    with pytest.raises(OptionError, match=r"late_rows\(\) of a stream that sets none aside.*set_aside='late'"):
+        step_of(steps)
+
+
+def test_the_checkpoint_of_another_job_is_refused(tmp_path):
+    """Else late rows of another step would be taken for this one's."""
+    checkpoint = str(tmp_path)
+    plan = plan_of(lambda stream: windows(stream, "late"))
+    write_plan_record(checkpoint, to_json(fingerprint(plan, places(plan, checkpoint), (), checkpoint)))
+    step_of(lambda stream: windows(stream, "late"), checkpoint)
+    for other in (
+        lambda stream: windows(stream, "late", "6 minutes"),
+        lambda stream: windows(windows(stream), "late"),
+        lambda stream: stream.ordered(set_aside="late"),
+    ):
+        with pytest.raises(CheckpointError, match=r"whose job has window \(upstream-windows/0\)"):
+            step_of(other, checkpoint)
