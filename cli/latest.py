@@ -26,6 +26,7 @@ from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .live import LiveLine, TimeEstimate, waits_for
+from .options import spark_session
 from .status import commit_line
 
 if TYPE_CHECKING:
@@ -73,27 +74,16 @@ def follow(job: LatestJob, console: Console, log: Path) -> int:
 
     Results are exactly once: stopped at any moment and restarted, the job resumes.
     """
-    from ..conf.session import session
     from ..datasource.spark_reader import check_source
 
     with _stop_on_signals() as stop:
         with console.status("looking at the feed"):
             check_source(_source_options(job))  # an error need not wait for Java
-        with console.status("starting Spark"):
-            spark = session(
-                f"upstream latest {job.table}",
-                master=job.master,
-                jvm_log=str(log),
-                # An idle feed is looked at twenty times a second, not a hundred.
-                **{"spark.sql.streaming.pollingDelay": "50ms", **job.conf},
-            )
-        stop.install()  # PySpark has put its own handler in place
-        try:
+        with spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf) as spark:
+            stop.install()  # PySpark has put its own handler in place
             if stop.signal is not None:
                 return stop.code(job.once)
             line, ended = _run(job, spark, console, stop)
-        finally:
-            _quietly(spark.stop)
         if not job.as_json:
             console.print(line.farewell())
         _say_what_was_set_aside(job, console)
@@ -178,7 +168,8 @@ def _run(job: LatestJob, spark: SparkSession, console: Console, stop: _Stop) -> 
                 bar.update(task, description="stopping: " + look())
     finally:
         ended = ended or not query.isActive
-        _quietly(query.stop)
+        with suppress(Exception):  # it may be gone already
+            query.stop()
     error = query.exception()
     if error is not None:
         raise error
@@ -337,9 +328,3 @@ def _stop_on_signals() -> Generator[_Stop]:
     finally:
         for each, handler in earlier.items():
             signal.signal(each, handler)
-
-
-def _quietly(stop: Any) -> None:
-    """Call `stop` on a query or session that may be gone already, ignoring errors."""
-    with suppress(Exception):
-        stop()

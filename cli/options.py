@@ -1,13 +1,14 @@
-"""Options of commands: NAME=VALUE, those of a file ``upstream.toml``, and the reference of all options."""
+"""Options of commands: NAME=VALUE, those of a file ``upstream.toml``, and the reference of all options; a session."""
 
 from __future__ import annotations
 
 import difflib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,10 @@ from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.options import SourceOptions
 from ..datasource.registry import CONNECTORS
 from .failures import CommandFailure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
 
 _PREFIX = "storage."
 
@@ -56,6 +61,23 @@ def duration(text: str, name: str) -> int:
         return parse_duration_us(text)
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from None
+
+
+@contextmanager
+def spark_session(
+    name: str, console: Console, log: Path, master: str | None, conf: Mapping[str, str]
+) -> Generator[SparkSession, None, None]:
+    """Start Spark for a command, and stop it at the end."""
+    from ..conf.session import session
+
+    with console.status("starting Spark"):
+        # An idle feed is looked at twenty times a second, not a hundred.
+        spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})
+    try:
+        yield spark
+    finally:
+        with suppress(Exception):  # it may be gone already
+            spark.stop()
 
 
 Master = Annotated[

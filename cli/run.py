@@ -15,7 +15,7 @@ from rich.console import Console
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import MISUSED, CommandFailure, with_log
-from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
+from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,14 +66,10 @@ def run(
 
     def work(path: Path) -> int:
         from ..api.job import sql
-        from ..conf.session import session
 
         messages = Console(stderr=True, highlight=False)
-        with messages.status("starting Spark"):
-            settings = {"spark.sql.streaming.pollingDelay": "50ms", **name_values(conf, "--conf")}
-            spark = session("upstream run", master=master, jvm_log=str(path), **settings)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
-        try:
+        with spark_session("upstream run", messages, path, master, name_values(conf, "--conf")) as spark:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}
             job = sql(spark, Path(file), to=absolute_location(to), checkpoint=place, **options)
             trigger: dict[str, Any] = {"availableNow": True} if once else {}
@@ -83,9 +79,6 @@ def run(
                 query.awaitTermination()
             query.stop()
             _print_tables(job)
-        finally:
-            with suppress(Exception):
-                spark.stop()
         return 0
 
     raise typer.Exit(with_log(log, work))

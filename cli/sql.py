@@ -18,7 +18,7 @@ from rich.console import Console
 from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from .failures import with_log
-from .options import Log, Master, SparkConf, StorageOptions, name_values, storage_options
+from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 from .run import checkpoint_of
 
 if TYPE_CHECKING:
@@ -139,19 +139,11 @@ def run_sql(job: SqlJob, log: Path) -> int:
     """Run the job until it ends, fails, or is stopped; return the exit code."""
     from ..api.job import define_source, resume
     from ..api.queries import queries as open_queries
-    from ..conf.session import session
     from .sql_shell import Shell
 
     messages = Console(stderr=True, highlight=False)
-    with messages.status("starting Spark"):
-        spark = session(
-            "upstream sql",
-            master=job.master,
-            jvm_log=str(log),
-            **{"spark.sql.streaming.pollingDelay": "50ms", **job.conf},
-        )
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
-    try:
+    with spark_session("upstream sql", messages, log, job.master, job.conf) as spark:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)
         resume(queries, spark)
         running = _SparkJob(queries, once=job.once)
@@ -164,9 +156,6 @@ def run_sql(job: SqlJob, log: Path) -> int:
             for location in shell.passing:
                 if not is_remote(location):
                     shutil.rmtree(location, ignore_errors=True)
-    finally:
-        with suppress(Exception):
-            spark.stop()
     return 0
 
 
