@@ -51,7 +51,10 @@ class Difference:
 
 
 def definitions(statements: Sequence[Statement]) -> list[Definition]:
-    """Return a file's definitions; raise OptionError if it has other statements, or defines a name twice."""
+    """Return a file's definitions.
+
+    Raises OptionError if it has other statements, defines a name twice, or a function cannot be imported.
+    """
     known: dict[str, Definition] = {}
     for each in statements:
         if not isinstance(each, Definition):
@@ -62,6 +65,8 @@ def definitions(statements: Sequence[Statement]) -> list[Definition]:
             )
         if each.name.lower() in known:
             raise OptionError(f"the file defines '{each.name}' twice", hint="remove one, or choose another name")
+        if isinstance(each, CreateFunction):
+            function_of(each.statement).check()
         known[each.name.lower()] = each
     return list(known.values())
 
@@ -259,7 +264,6 @@ def _functions(functions: Mapping[str, str], registry: Registry) -> Iterator[Dif
     known = registry.catalog.functions
     for name, text in functions.items():
         if name not in known or function_of(known[name]) != function_of(text):
-            function_of(text).check()
             action: Action = "alter" if name in known else "create"
             yield Difference(action, "FUNCTION", name, function_of(text).place)
     for name in filter(lambda each: each not in functions, known):

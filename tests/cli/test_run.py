@@ -64,6 +64,7 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     [
         ("SELECT 1;", "CREATE statements alone"),
         ("CREATE SOURCE s FROM 'feed/'", "has no key"),
+        ("CREATE FUNCTION f(x INT) RETURNS INT AS 'no_module:f'", "'no_module:f' cannot be imported"),
         (None, "job.sql cannot be read"),
     ],
 )
