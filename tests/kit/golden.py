@@ -52,10 +52,10 @@ def answer(rows: pa.Table) -> dict[str, Any]:
 
 
 def tables(folder: Path, below: str = "") -> dict[str, Any]:
-    """Return the answers of all Delta tables in a folder, or below a part of it, by their paths, without metrics."""
+    """Return the answers of all Delta tables in a folder, or below a part of it, by path; not metrics or rows aside."""
     found: dict[str, Any] = {}
     for place in sorted({log.parents[1] for log in (folder / below).rglob("_delta_log/*.json")}):
-        if place.name == "metrics":
+        if place.name in ("metrics", "dead_letters"):
             continue
         rows = pa.RecordBatchReader.from_stream(DeltaTable(str(place)).scan()).read_all()
         found[place.relative_to(folder).as_posix()] = answer(rows)
