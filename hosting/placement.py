@@ -28,6 +28,7 @@ from ..operators.relations.plan.nodes import (
     Project,
     RowWindow,
     Sample,
+    Session,
     SetOperation,
     Stream,
     Top,
@@ -214,7 +215,7 @@ def _through_window(node: WindowOver, expression: Expression, cut: Cut) -> Track
     if not fields(expression) <= set(node.stream.schema.names):
         return None  # the window's start or end
     match node.window:
-        case RowWindow(_, partition, _):
+        case RowWindow(_, partition, _) | Session(_, partition):
             names = partition
         case Latest():
             assert isinstance(node.origin, Stream)
@@ -341,7 +342,7 @@ def _spread(node: Node, cut: Cut) -> _Way | None:
             # The first stage gathers only streams, the second relations.
             origin = node.origin
             return {origin: ()} if cut(origin) and isinstance(stream, Stream | Sample) else None
-        case WindowOver(stream, window) if not isinstance(window, RowWindow | Latest):
+        case WindowOver(stream, window) if not isinstance(window, RowWindow | Session | Latest):
             return _spread(stream, cut)
         case Changes(source, "rstream", every):
             return None if every is None else _spread(source, cut)
@@ -370,7 +371,7 @@ def _candidates(node: Node) -> Iterable[Expression]:
             return by
         case Copies(source):
             return all_fields(source)
-        case WindowOver(stream, RowWindow(_, partition, _)):
+        case WindowOver(stream, RowWindow(_, partition, _) | Session(_, partition)):
             return [each for each in all_fields(stream) if each.name in partition]
         case WindowOver():
             origin = node.origin

@@ -19,9 +19,11 @@ from ..expressions.types import cast, common
 from ..operators.relations.plan.bounds import UnboundedError, state_of
 from ..operators.relations.plan.nodes import (
     Changes,
+    GroupAggregates,
     Hop,
     Project,
     Relation,
+    Session,
     SetOperation,
     Stream,
     TimeRange,
@@ -145,11 +147,10 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
     if kind == "PERIODIC":
         every = length_us(emit.args["every"], context.text, "PERIODIC")
         return _periodic(inner, every, emit, context)
-    slides = {
-        _slide(each)
-        for each in walk(inner)
-        if isinstance(each, WindowOver) and isinstance(each.window, TimeRange | Hop)
-    }
+    windows = [each for each in walk(inner) if isinstance(each, WindowOver)]
+    if any(isinstance(each.window, Session) for each in windows):
+        return _as_sessions_end(inner, windows, emit, context)
+    slides = {_slide(each) for each in windows if isinstance(each.window, TimeRange | Hop)}
     closing = [each for each in slides if each is not None]
     if not closing:
         raise context.text.error(
@@ -160,6 +161,23 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
             emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
         )
     return _periodic(inner, closing[0], emit, context)
+
+
+def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr, context: Context) -> Changes:
+    """Return the rows of sessions as a stream: those of one end come together, then."""
+    sessions = [each for each in windows if isinstance(each.window, Session)]
+    if len(sessions) > 1 or any(not _static(each) and each not in walk(sessions[0]) for each in windows):
+        raise context.text.error(
+            emit, "the windows of this query close at different times", hint="EMIT CHANGES, or one SESSION alone"
+        )
+    for each in walk(inner):
+        if isinstance(each, GroupAggregates) and "window_end" not in {
+            by.name for _, by in each.by if isinstance(by, Field)
+        }:
+            raise context.text.error(
+                emit, "a group has sessions that close at different times", hint="GROUP BY the key and window_end"
+            )
+    return context.noted(Changes(inner, "istream"), emit)
 
 
 def _periodic(inner: Relation, every_us: int, at: exp.Expr, context: Context) -> Changes:

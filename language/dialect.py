@@ -64,7 +64,9 @@ class ContinuousSql(Spark):
             return f"{node.this.name} {node.text('unit')}" if node.this.name.isdigit() else self.sql(node)
 
         def tablefunction_sql(self, node: TableFunction) -> str:
-            arguments = [self.sql(node, "this"), *(self.sql(each) for each in node.expressions)]
+            by = self.expressions(node, key="partition", flat=True)
+            source = self.sql(node, "this") + (f" PARTITION BY {by}" if by else "")
+            arguments = [source, *(self.sql(each) for each in node.expressions)]
             return f"{node.args['kind']}({', '.join(arguments)})"
 
         def inlist_sql(self, node: InList) -> str:

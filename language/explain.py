@@ -22,6 +22,7 @@ from ..operators.relations.plan.nodes import (
     Project,
     RowWindow,
     Sample,
+    Session,
     SetOperation,
     Stream,
     TimeRange,
@@ -189,6 +190,8 @@ def _window(node: WindowOver) -> str:
         return f"Range {length_text(window.range_us)}{slide}"
     if isinstance(window, Hop):
         return f"Hop of {length_text(window.size_us)} by {length_text(window.slide_us)}"
+    if isinstance(window, Session):
+        return f"Sessions of each {', '.join(window.partition)} with gaps of {length_text(window.gap_us)}"
     if isinstance(window, RowWindow):
         by = f" of each {', '.join(window.partition)}" if window.partition else ""
         where = f" where {window.where}" if window.where is not None else ""

@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import TokenType as T
 from ..expressions.terms import Terms
 
 STREAM_OPERATORS = ("ISTREAM", "DSTREAM", "RSTREAM")
-TABLE_FUNCTIONS = ("HOP", "TUMBLE", "LATEST")
+TABLE_FUNCTIONS = ("HOP", "TUMBLE", "SESSION", "LATEST")
 ARRAY_FUNCTIONS = ("EXPLODE", "EXPLODE_OUTER", "POSEXPLODE", "POSEXPLODE_OUTER", "UNNEST")
 
 # Clauses of Spark that continuous queries lack, each with its replacement.
@@ -57,9 +57,9 @@ class StreamOperator(Expression):
 
 
 class TableFunction(Expression):
-    """``HOP(S, t, slide, size)``, ``TUMBLE(S, t, size)``, ``LATEST(S)`` in FROM."""
+    """``HOP(S, t, slide, size)``, ``TUMBLE(S, t, size)``, ``SESSION(S PARTITION BY k, t, gap)``, ``LATEST(S)``."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "expressions": False}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "partition": False, "expressions": False}
 
 
 class ArrayFunction(Expression):
@@ -247,16 +247,12 @@ class SourceGrammar(Terms):
     def _table_function(self) -> TableFunction:
         start = self._curr
         kind = self._curr.text.upper()
-        if kind == "SESSION":
-            self.refuse(
-                "SESSION is not a function of queries",
-                hint="in Python, stream.session_window('5 minutes', output='all').agg(…) has sessions of the key",
-            )
         if kind not in TABLE_FUNCTIONS:
             self.refuse(f"there is no table function {kind}", expected=", ".join((*TABLE_FUNCTIONS, "UNNEST")))
         self._advance(2)
         self._match_texts(("TABLE",))
         this = self._function_source()
+        partition = [self._column()] if kind == "SESSION" and self._match(T.PARTITION_BY) else []
         arguments: list[exp.Expr] = []
         while self._match(T.COMMA):
             described = self._match_text_seq("DESCRIPTOR", "(")
@@ -264,7 +260,9 @@ class SourceGrammar(Terms):
             if described:
                 self.need(T.R_PAREN, ")")
         self.need(T.R_PAREN, "a comma or )")
-        return self.made(start, TableFunction(this=this, kind=kind, expressions=arguments))
+        if partition:  # whose other columns come before the time and the gap
+            partition, arguments = [*partition, *arguments[:-2]], arguments[-2:]
+        return self.made(start, TableFunction(this=this, kind=kind, partition=partition, expressions=arguments))
 
     def _function_source(self) -> exp.Expr:
         start = self._curr
@@ -363,7 +361,7 @@ class Grammar(SourceGrammar):
             word = self._curr.text.upper()
             self.refuse(
                 f"EMIT {word} is not supported: TUMBLE and HOP hold windows that have ended",
-                hint="s [RANGE 1 HOUR] holds the rows of the last hour at each time; in Python, "
+                hint="GROUP BY DATE_TRUNC('HOUR', t) EMIT CHANGES has each hour as it fills; in Python, "
                 f"stream.window('1 hour', {_OF_OPEN_WINDOWS[word]}) emits such results",
             )
         return self.unexpected("CHANGES, ON WINDOW CLOSE or PERIODIC after EMIT")

@@ -25,6 +25,7 @@ from ..operators.relations.plan.nodes import (
     Relation,
     RowWindow,
     Sample,
+    Session,
     Stream,
     StreamNode,
     TimeRange,
@@ -213,7 +214,10 @@ def _function(node: exp.Expr, function: TableFunction, context: Context, alias: 
     if kind == "LATEST":
         return FromItem(_latest(function, context), alias or function.this.name, streams=False)
     item = bind_source(function.this, context, hop_columns=False)
-    return FromItem(_hop(function, item, context, hop_columns=hop_columns), alias or item.alias, streams=True)
+    lengths = _lengths(function, item, context)
+    if kind == "SESSION":
+        return FromItem(_session(function, item, lengths[0], context), alias or item.alias, streams=True)
+    return FromItem(_hop(function, item, lengths, context, hop_columns=hop_columns), alias or item.alias, streams=True)
 
 
 def _latest(function: TableFunction, context: Context) -> Relation:
@@ -258,12 +262,19 @@ def _in_windows(rows: Relation, window: Hop | Now) -> Relation:
     return WindowOver(rows.stream, window)
 
 
-def _hop(function: TableFunction, item: FromItem, context: Context, *, hop_columns: bool) -> Relation:
+_USAGES = {
+    "TUMBLE": "TUMBLE(s, t, INTERVAL '1' HOUR)",
+    "HOP": "HOP(s, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)",
+    "SESSION": "SESSION(s PARTITION BY k, t, INTERVAL '5' MINUTES)",
+}
+
+
+def _lengths(function: TableFunction, item: FromItem, context: Context) -> list[int]:
+    """Return the lengths of time of a window's function, whose rows are those of a stream."""
     kind = function.args["kind"]
     arguments = function.expressions
-    count = 2 if kind == "TUMBLE" else 3
-    usage = "TUMBLE(s, t, INTERVAL '1' HOUR)" if count == 2 else "HOP(s, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)"
-    if len(arguments) != count:
+    usage = _USAGES[kind]
+    if len(arguments) != (3 if kind == "HOP" else 2):
         raise context.text.error(function, f"{kind} got {len(arguments) + 1} arguments", expected=usage)
     time, name = arguments[0], item.alias or "this subquery"
     event_time = _time_of(item.relation)
@@ -280,7 +291,28 @@ def _hop(function: TableFunction, item: FromItem, context: Context, *, hop_colum
     for each in arguments[1:]:
         if not isinstance(each, exp.Interval):
             raise context.text.error(each, "this is not a length of time", expected=usage)
-    lengths = [length_us(each, context.text, kind) for each in arguments[1:]]
+    return [length_us(each, context.text, kind) for each in arguments[1:]]
+
+
+def _session(function: TableFunction, item: FromItem, gap_us: int, context: Context) -> Relation:
+    rows = item.relation
+    stream: StreamNode = rows.stream if isinstance(rows, WindowOver) else Changes(rows, "istream")
+    by, origin = function.args["partition"], rows.origin if isinstance(rows, WindowOver) else None
+    key = origin.key if isinstance(origin, Stream) else ()
+    partition = _columns(by, stream.schema, context, item.alias) if by else key
+    if not partition:
+        what = f"'{item.alias}'" if item.alias else "a subquery"
+        raise context.text.error(
+            function, f"SESSION needs a partition, and {what} has no update key", expected=_USAGES["SESSION"]
+        )
+    _check_bounds(function, item, context)
+    return context.noted(WindowOver(stream, Session(gap_us, partition)), function)
+
+
+def _hop(
+    function: TableFunction, item: FromItem, lengths: list[int], context: Context, *, hop_columns: bool
+) -> Relation:
+    kind, arguments = function.args["kind"], function.expressions
     slide, size = (lengths[0], lengths[0]) if kind == "TUMBLE" else (lengths[0], lengths[1])
     if size > slide * _MOST_WINDOWS:
         raise context.text.error(
@@ -293,15 +325,18 @@ def _hop(function: TableFunction, item: FromItem, context: Context, *, hop_colum
         raise context.text.error(
             arguments[1],
             "the slide is longer than the window, so rows would be lost",
-            expected="slide, then size: " + usage,
+            expected="slide, then size: " + _USAGES[kind],
         )
     if hop_columns:
-        taken = {each.lower() for each in item.relation.schema.names} & {"window_start", "window_end"}
-        if taken:
-            raise context.text.error(
-                function, f"{name} has a column '{min(taken)}' itself", hint="rename it in the stream"
-            )
+        _check_bounds(function, item, context)
     return context.noted(_in_windows(item.relation, Hop(size, slide, hop_columns)), function)
+
+
+def _check_bounds(function: TableFunction, item: FromItem, context: Context) -> None:
+    taken = {each.lower() for each in item.relation.schema.names} & {"window_start", "window_end"}
+    if taken:
+        name = item.alias or "this subquery"
+        raise context.text.error(function, f"{name} has a column '{min(taken)}' itself", hint="rename it in the stream")
 
 
 _HOW: dict[tuple[str, str], JoinKind] = {

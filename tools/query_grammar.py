@@ -177,6 +177,18 @@ GRAMMAR: dict[str, Node] = {
         _seq("LATEST (", _STREAM, _maybe(Ref("sample")), ")"),
         _seq("TUMBLE (", _TABLE_OF, ",", _SIZE, ")"),
         _seq("HOP (", _TABLE_OF, ",", _INTERVAL, ",", _SIZE, ")"),
+        _seq(
+            "SESSION (",
+            _maybe("TABLE"),
+            _STREAM,
+            _maybe(Ref("sample")),
+            _maybe("PARTITION BY", Many(Leaf("column", ("vehicle_id",)))),
+            ",",
+            _TIME,
+            ",",
+            _SIZE,
+            ")",
+        ),
     ),
     "window": _seq(
         "[",

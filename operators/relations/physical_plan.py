@@ -37,6 +37,7 @@ from .plan.nodes import (
     Project,
     RowWindow,
     Sample,
+    Session,
     SetOperation,
     Stream,
     TimeRange,
@@ -47,6 +48,7 @@ from .plan.nodes import (
     WindowOver,
 )
 from .plan.properties import Clock, key_of
+from .session_window import SessionWindow
 from .slice_plan import Families, sliced
 from .stateless import ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
@@ -200,6 +202,8 @@ def _window(node: WindowOver, compile_: Compile, state: OperatorState, clock: Cl
             if isinstance(source, Stream) and source.static:
                 return StoredRelation(schema, state)
             return TimeWindow(schema, None, None, 0, state)
+        case Session(gap_us, partition):
+            return SessionWindow(node.schema, gap_us, partition, state)
         case RowWindow(n, partition, where):
             condition = None if where is None else compile_(where, schema)
             return NewestWindow(schema, n, partition, condition, False, state)

@@ -316,6 +316,9 @@ def test_windows_of_rows_lead_on_their_partitions_and_ends_of_windows_nowhere():
     rows = "SELECT sym, n FROM trade [PARTITION BY sym ROWS 2]"
     assert led(rows, Field("sym", TEXT)) == ["sym"]
     assert led(rows, Field("n", pa.int64())) is None
+    sessions = "SELECT sym, n, window_end FROM SESSION(trade PARTITION BY sym, t, INTERVAL '1' HOUR)"
+    assert led(sessions, Field("sym", TEXT)) == ["sym"]
+    assert led(sessions, Field("n", pa.int64())) is None
     tumbled = "SELECT window_end, sym FROM TUMBLE(trade, t, INTERVAL '1' HOUR)"
     assert led(tumbled, Field("sym", TEXT)) == ["sym"]
     assert led(tumbled, Field("window_end", pa.timestamp("us", "UTC"))) is None

@@ -102,6 +102,8 @@ FORMS = (
     "SELECT sym, SUM(n) AS s, RANK() OVER (ORDER BY SUM(n) DESC) AS r FROM trade [RANGE 1 HOUR] GROUP BY sym",
     "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY sym ORDER BY px) AS r FROM trade [ROWS 9]) WHERE r <= 2",
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
+    "SELECT sym, COUNT(*) AS c FROM SESSION(trade PARTITION BY sym, n, t, INTERVAL '5' MINUTE) GROUP BY sym",
+    "SELECT window_end, COUNT(*) AS c FROM SESSION(buses, timestamp, INTERVAL '5' MINUTE) GROUP BY window_end",
     "SELECT doubled(px) AS d, MAX(doubled(n)) AS m FROM trade [RANGE 1 HOUR] WHERE doubled(n) > 2 GROUP BY doubled(px)",
 )
 

@@ -94,6 +94,12 @@ def test_stream_operators_and_emit():
 
 
 def test_window_close_needs_one_way_to_close():
+    sessions = "SELECT {} FROM SESSION(buses, timestamp, INTERVAL '5' MINUTES)"
+    closing = bound(f"{sessions.format('vehicle_id, window_end')} EMIT ON WINDOW CLOSE").plan
+    assert isinstance(closing, nodes.Changes)
+    assert closing.kind == "istream"
+    refused(f"{sessions.format('COUNT(*) AS n')} EMIT ON WINDOW CLOSE", "GROUP BY the key and window_end")
+    refused(f"{sessions.format('bid')} CROSS JOIN quote [NOW] EMIT ON WINDOW CLOSE", "close at different times")
     refused("SELECT sym FROM trade [RANGE 1 HOUR] EMIT ON WINDOW CLOSE", "no window of this query closes", "SLIDE")
     refused(
         "SELECT a.sym FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE] AS a JOIN quote [RANGE 1 HOUR SLIDE 2 MINUTES] AS b "

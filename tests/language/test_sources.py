@@ -115,6 +115,14 @@ def test_columns_of_one_name_get_the_source_before_it_or_are_merged_by_using():
     assert again.schema.names == ["sym"]
 
 
+test_sessions_that_are_refused = refusals(
+    ("SELECT sym FROM SESSION(trade, t, INTERVAL '5' MINUTES)", "'trade' has no update key", ""),
+    ("SELECT n FROM SESSION(trade PARTITION BY symb, t, INTERVAL '5' MINUTES)", "did you mean 'sym'?", "symb"),
+    ("SELECT n FROM SESSION(buses, INTERVAL '5' MINUTES)", "SESSION got 2 arguments", ""),
+    ("SELECT n FROM SESSION(buses, speed, INTERVAL '5' MINUTES)", "goes by the event time of buses", "speed"),
+)
+
+
 test_joins_that_are_refused = refusals(
     (f"SELECT sym FROM {BOTH.format('JOIN')} ON a.sym = b.sym", "'sym' is ambiguous", "sym"),
     (f"SELECT a.n FROM {BOTH.format('JOIN')} ON a.sym", "not a condition", "a.sym"),

@@ -30,6 +30,7 @@ from .nodes import (
     Project,
     RowWindow,
     Sample,
+    Session,
     SetOperation,
     Stream,
     TimeRange,
@@ -246,17 +247,17 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         if window.columns:
             times = times | {"window_start", "window_end"}
             bounds = {"window_start": window.size_us, "window_end": 0}
+    elif isinstance(window, Session):
+        _refuse_times(window.partition, inner, node)
+        gap = length_text(window.gap_us)
+        states.append(StateBound(node, f"the rows of open sessions, and of those that ended in the last {gap}"))
+        # A session may be as long as it likes: nothing but its end tells when its rows come.
+        return Growth(times=times | {"window_start", "window_end"}, clocks={"window_end": 0})
     elif isinstance(window, Now):
         stay = 1
         states.append(StateBound(node, "the rows of one instant"))
     elif isinstance(window, RowWindow):
-        if any(each in inner.times for each in window.partition):
-            raise UnboundedError(
-                "PARTITION BY a time has a partition for each time, and keeps them all",
-                "partition by a key, or use [RANGE 10 MINUTES]",
-                node,
-                node,
-            )
+        _refuse_times(window.partition, inner, node)
         each = f" per ({', '.join(window.partition)})" if window.partition else ""
         states.append(StateBound(node, f"{window.n} row{'' if window.n == 1 else 's'}{each}"))
     elif isinstance(window, Latest):
@@ -267,6 +268,16 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
     return Growth(times=times, clocks=clocks | bounds, stay=stay)
+
+
+def _refuse_times(partition: Sequence[str], inner: Growth, node: Node) -> None:
+    if any(each in inner.times for each in partition):
+        raise UnboundedError(
+            "PARTITION BY a time has a partition for each time, and keeps them all",
+            "partition by a key, or use [RANGE 10 MINUTES]",
+            node,
+            node,
+        )
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:

@@ -26,6 +26,7 @@ from .nodes import (
     Relation,
     RowWindow,
     Sample,
+    Session,
     SetOperation,
     Stream,
     StreamNode,
@@ -200,6 +201,8 @@ def _windowed(node: WindowOver) -> tuple[Relation, _Names]:
     if isinstance(window, RowWindow):
         where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
         window = RowWindow(window.n, tuple(sorted({names[each] for each in window.partition})), where)
+    if isinstance(window, Session):
+        window = Session(window.gap_us, tuple(sorted({names[each] for each in window.partition})))
     added = {name: name for name in node.schema.names if name not in names}
     return WindowOver(stream, window), {**names, **added}
 

@@ -55,6 +55,18 @@ class Hop:
 
 
 @dataclass(frozen=True)
+class Session:
+    """``SESSION``: the rows of each session that ended in the last gap, with ``window_start`` and ``window_end`` (UTC).
+
+    A session is a run of a partition's rows, each at most the gap after the one before. It ends a gap after its last
+    row, and its rows enter then, and leave a gap later. So a partition has one session in the relation at a time.
+    """
+
+    gap_us: int
+    partition: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Now:
     """The rows of this instant: each leaves 1 µs after it came."""
 
@@ -78,7 +90,7 @@ class Latest:
     """The newest row of each update key by event time; a tombstone removes it. Other windows ignore tombstones."""
 
 
-Window: TypeAlias = TimeRange | Hop | Now | UnboundedWindow | RowWindow | Latest
+Window: TypeAlias = TimeRange | Hop | Session | Now | UnboundedWindow | RowWindow | Latest
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ class WindowOver:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        if isinstance(self.window, Hop) and self.window.columns:
+        if isinstance(self.window, Session) or (isinstance(self.window, Hop) and self.window.columns):
             moment = pa.timestamp("us", "UTC")
             return self.stream.schema.append(pa.field("window_start", moment)).append(pa.field("window_end", moment))
         return self.stream.schema

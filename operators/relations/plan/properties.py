@@ -12,7 +12,6 @@ from .nodes import (
     Distinct,
     Explode,
     GroupAggregates,
-    Hop,
     Join,
     Latest,
     Node,
@@ -185,9 +184,8 @@ def never_null(node: Node) -> frozenset[str]:
         case Stream(_, schema):
             certain = {each.name for each in schema if not each.nullable}
             return frozenset(certain | {node.event_time} - {""} | set(node.key if node.updates else ()))
-        case WindowOver(stream, window):
-            bounds = set(node.schema.names[-2:]) if isinstance(window, Hop) and window.columns else set[str]()
-            return never_null(stream) | bounds
+        case WindowOver(stream):
+            return never_null(stream) | frozenset(node.schema.names[len(stream.schema.names) :])
         case Where(source, condition):
             return never_null(source) | _required(condition)
         case Project(source, columns):

@@ -35,6 +35,10 @@ def keeps(sql, kind):
         ("Domains", "all rows of Domains"),
         ("trade", ""),
         ("TUMBLE(trade, t, INTERVAL '1' HOUR)", "the rows of 1 hour and of 1 hour more"),
+        (
+            "SESSION(buses, timestamp, INTERVAL '1' HOUR)",
+            "the rows of open sessions, and of those that ended in the last 1 hour",
+        ),
     ],
 )
 def test_windows(window, expected):
