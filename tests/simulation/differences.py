@@ -30,7 +30,7 @@ from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import Changes, Relation
 from upstream.operators.relations.plan.properties import Clock
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
-from upstream.operators.relations.zsets import TIME, dtypes_of
+from upstream.operators.relations.zsets import TIME, WEIGHT, dtypes_of
 from upstream.operators.state.store import DictStore
 
 from .hosted_oracle import Answers
@@ -82,10 +82,15 @@ class Ways:
     restarts: bool = False
     shares: bool = False
 
+    @property
+    def each_change(self) -> bool:
+        """Return whether the results have the changes of each time."""
+        return self.clock == "event" and not self.collapse
+
     def times(self, changes: pl.DataFrame, rng: random.Random) -> list[int]:
         """Return some times at which to compare: the end, and some of the changes unless steps have only one."""
-        if self.collapse or self.clock == "arrival":
-            return [_END - 1]
+        if not self.each_change:
+            return [_END]  # changes by arrival have the time of their step
         times = [each for each in changes[TIME].unique().sort() if at(0) <= each < _END]
         return [_END - 1, *rng.sample(times, min(3, len(times)))]
 
@@ -180,7 +185,16 @@ class Campaign:
         ways = Ways(clock, *(rng.random() < 0.5 for _ in range(3)))
         steps, queries = history(rng), Queries(rng, newest=clock == "arrival")
         plans = self._bound(queries.relation() for _ in range(_TOGETHER))
-        found, failed = evaluated(plans, steps, ways)
+        streams: Plans = {}
+        if ways.each_change:
+            texts = [*plans][:3]
+            streams = {
+                sql: bind(sql, CATALOG).plan for each in texts for sql in (f"ISTREAM({each})", f"DSTREAM({each})")
+            }
+        found, failed = evaluated(plans | streams, steps, ways)
+        for sql in streams.keys() & found.keys():
+            if counted([found[sql]]) != came_or_left(found[sql[8:-1]], sql[0]):
+                self._report(f"{sql}\nis not of the changes of its relation: {as_written_steps(steps)}")
         rows = [row for each, _ in steps for row in each]
         for text in plans:
             self.outcome["compared"] += 1
@@ -201,14 +215,13 @@ class Campaign:
         """Compare the tables that a job makes."""
         steps, queries = history(rng), Queries(rng)
         last = [*steps[:-1], (steps[-1][0], _LAST)]
-        written = [(as_written(rows), bound - at(0)) for rows, bound in last]
         plans = self._bound(map(table_of, (queries.typed() for _ in range(_TOGETHER))))
         found, failed = tables_of([*plans], last)
         answers = Answers([row for rows, _ in steps for row in rows], set())
         for number, text in enumerate(plans, 1):
             self.outcome["hosted"] += 1
             if number in failed:
-                self._report(f"a hosted query failed: {failed[number]}\n{text}\n{written}")
+                self._report(f"a hosted query failed: {failed[number]}\n{text}\n{as_written_steps(last)}")
                 continue
             try:
                 expected = answers.at(for_duckdb(text), _LAST - 1)
@@ -219,7 +232,7 @@ class Campaign:
             rows = Counter(tuple(map(plain, row[-width:])) for row in found[number].elements())
             self.outcome["with rows"] += bool(rows)
             if rows != expected:
-                self._report(f"hosted: {rows - expected} should be {expected - rows}\n{text}\n{written}")
+                self._report(f"hosted: {rows - expected} should be {expected - rows}\n{text}\n{as_written_steps(last)}")
 
     def _differs(self, text: str, steps: Sequence[Step], ways: Ways, wrong: str) -> None:
         self.outcome["different"] += 1
@@ -263,6 +276,14 @@ def counted(parts: Iterable[pl.DataFrame]) -> dict[str, int]:
     return {row: count for row, count in counts.items() if count}
 
 
+def came_or_left(changes: pl.DataFrame, kind: str) -> dict[str, int]:
+    """Return the rows of a relation that come at each time, `I`, or leave, `D`."""
+    summed = changes.group_by(pl.all().exclude(WEIGHT)).agg(pl.col(WEIGHT).sum()).select(changes.columns)
+    if kind == "D":
+        summed = summed.with_columns(-pl.col(WEIGHT))
+    return counted([summed.filter(pl.col(WEIGHT) > 0)])
+
+
 def difference(text: str, changes: pl.DataFrame, rows: Sequence[Row], times: Iterable[int]) -> str:
     """Return how the relation differs from DuckDB's at some time; empty if it does not."""
     answers = Answers(rows, set())
@@ -285,12 +306,16 @@ def smaller(text: str, steps: Sequence[Step], ways: Ways) -> str:
 
     rows = [row for each, _ in steps for row in each]
     if not differs(rows):
-        return f"alone in one step it does not; {[(as_written(each), bound - at(0)) for each, bound in steps]}"
+        return f"alone in one step it does not; {as_written_steps(steps)}"
     for row in list(rows):
         fewer = [each for each in rows if each is not row]
         if differs(fewer):
             rows = fewer
     return f"{differs(rows)}: {as_written(rows)}"
+
+
+def as_written_steps(steps: Sequence[Step]) -> list[Any]:
+    return [(as_written(rows), bound - at(0)) for rows, bound in steps]
 
 
 def as_written(rows: Sequence[Row]) -> list[Any]:

@@ -49,7 +49,7 @@ _RANKS = {"i": ("ROW_NUMBER()", "RANK()", "DENSE_RANK()", "NTILE(3)"), "f": ("PE
 _OF_OTHERS = ("LAG(x)", "LEAD(x)", "LAG(x, 2)", "LEAD(x, 1, k)")
 _OF_FRAMES = {
     "s": ("FIRST_VALUE(s)", "LAST_VALUE(s)", "MIN(s)", "MAX(s)", "NTH_VALUE(s, 2)"),
-    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MAX(f)", "LAST_VALUE(f)", "STDDEV_POP(f)"),
+    "f": ("SUM(f)", "AVG(f)", "AVG(i)", "MAX(f)", "LAST_VALUE(f)"),
     "i": ("COUNT(*)", "COUNT(x)", "SUM(i)", "MIN(i)", "FIRST_VALUE(i)", "NTH_VALUE(i, 2)"),
 }
 _FRAMES = (
