@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from .coercion import cast, implicit, misfit, numbers_of_both
-from .intervals import times
+from .intervals import of_months, times
 from .kinds import (
     DATE,
     DOUBLE,
@@ -94,6 +94,9 @@ def _with_times(function: str, left: Expression, right: Expression) -> Expressio
         return _on_time(function, left, right)
     if DURATION in kinds:
         return _with_duration(function, left, right)
+    made = of_months(function, left, right)
+    if made is not None:
+        return made
     if {DATE, TIMESTAMP, MONTHS} & set(kinds):
         raise misfit(function, (left, right), "numbers, a time and an interval, or two times")
     return None
@@ -155,6 +158,9 @@ def _with_duration(function: str, left: Expression, right: Expression) -> Expres
 def _unary(function: str, arguments: Sequence[Expression]) -> Expression:
     name = {"negative": "negate"}.get(function, function)
     value = arguments[0] if len(arguments) == 1 else None
+    months = of_months("multiply", Constant(-1, INT), value) if value is not None and name == "negate" else None
+    if months is not None:
+        return months
     if value is not None and value.type in (TEXT, NULL):
         value = implicit(value, DOUBLE)
     if value is None or not (is_number(value.type) or (value.type == DURATION and name != "sign")):

@@ -15,7 +15,7 @@ from .calendar import DAY, SECOND
 from .coercion import cast, implicit, misfit
 from .columnar import Builder, Kernel, on_arrays
 from .decimals import as_decimals, divided_half_up, int128, negative, scaled, unscaled
-from .kinds import BYTE, DOUBLE, DURATION, INT, LONG, NULL, is_decimal, is_integral, is_number
+from .kinds import BYTE, DOUBLE, DURATION, INT, LONG, MONTHS, NULL, is_decimal, is_integral, is_number
 from .nodes import Call, Constant, Expression
 
 _MOST_DIGITS = 18
@@ -46,6 +46,40 @@ def times(function: str, left: Expression, right: Expression) -> Expression | No
     return Call(f"{function}_interval", (left, number), DURATION)
 
 
+def of_months(function: str, left: Expression, right: Expression) -> Expression | None:
+    """Return a sum, difference or multiple of constant intervals of months; None for other operands."""
+    one, two = (_constant_months(each) for each in (left, right))
+    if function == "multiply" and one is None:
+        left, right, one, two = right, left, two, one
+    if one is None:
+        return None
+    if function == "multiply" and isinstance(right, Constant) and is_integral(right.type):
+        return _months(one * int(right.value or 0)) if right.value is not None else None
+    if two is None or function not in ("add", "subtract"):
+        return None
+    return _months(one + two if function == "add" else one - two)
+
+
+def _constant_months(value: Expression) -> int | None:
+    if not isinstance(value, Constant) or value.type != MONTHS or value.value is None or any(value.value[1:]):
+        return None
+    return int(value.value[0])
+
+
+def _months(months: int) -> Expression:
+    if abs(months) >= 2**31:
+        raise SchemaError("this interval is longer than Spark can hold")
+    return Constant((months, 0, 0), MONTHS)
+
+
+def _make_of_months(function: str, arguments: Sequence[Expression]) -> Expression:
+    given = [each.value for each in arguments if isinstance(each, Constant) and is_integral(each.type)]
+    if len(given) < len(arguments) or len(given) > 2 or None in given:
+        raise misfit(function, arguments, f"constants: {function}([years[, months]])", "add_months(t, n) adds a column")
+    years, months, *_ = [*map(int, given), 0, 0]
+    return _months(12 * years + months)
+
+
 def part_of(name: str, interval: Expression) -> Expression:
     """Return the part of an interval that EXTRACT names."""
     word = name.lower().removesuffix("s")
@@ -63,7 +97,7 @@ def _make(function: str, arguments: Sequence[Expression]) -> Expression:
     return Call(function, tuple(each for each in made if each is not None), DURATION)
 
 
-INTERVAL_RULES = {"make_dt_interval": _make}
+INTERVAL_RULES = {"make_dt_interval": _make, "make_ym_interval": _make_of_months}
 
 
 def _fitting(build: Builder, micros: pl.Expr) -> pl.Expr:

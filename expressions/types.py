@@ -65,7 +65,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         *("explode", "explode_outer", "posexplode", "posexplode_outer", "unnest"),
     ),
     "use CASE n WHEN 1 THEN … WHEN 2 THEN … END": ("elt",),
-    "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval", "make_ym_interval"),
+    "add INTERVAL '1' DAY, or use timestampadd with a unit": ("make_interval",),
     "use regexp_extract or rlike": ("regexp_instr", "regexp_count", "regexp_substr"),
     "use split_part(s, d, n + 1), which counts from 1": ("split_index",),
     "leave such rows out with WHERE": ("assert_true", "raise_error"),

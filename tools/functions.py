@@ -87,6 +87,7 @@ _TAKES = {
     "get_field": "a struct, and the name of a field",
     "reverse": "a STRING, or an array",
     "make_dt_interval": "days, hours, minutes and seconds, or the first of these",
+    "make_ym_interval": "constant years and months",
     **dict.fromkeys(("struct", "row"), "values, perhaps with names: `struct(a, b + 1 AS c)`, or `(a, b)`"),
     "decode": "a value, then pairs of what it may be and the result, and a default; or bytes and 'UTF-8'",
     "encode": "a STRING and 'UTF-8'",
@@ -94,6 +95,7 @@ _TAKES = {
 }
 _GIVES = {
     "get_field": "the type of the field",
+    "make_ym_interval": "INTERVAL",
     "encode": "BINARY",
     "try_subtract": "the type of `a - b`",
     "array_join": "STRING",

@@ -13,8 +13,8 @@ from kit.failures import fails
 
 from upstream.conf.errors import SchemaError
 from upstream.expressions.intervals import part_of
-from upstream.expressions.kinds import BYTE, DOUBLE, DURATION, INT, LONG
-from upstream.expressions.nodes import Constant
+from upstream.expressions.kinds import BYTE, DOUBLE, DURATION, INT, LONG, MONTHS
+from upstream.expressions.nodes import Constant, Field
 from upstream.expressions.types import call
 
 from .values import evaluate, fields, run
@@ -83,3 +83,21 @@ def test_make_dt_interval_adds_its_parts():
     with pytest.raises(SchemaError, match=r"\[days\[, hours"):
         call("make_dt_interval", [Constant(1, INT)] * 5)
     fails("does not fit", evaluate, "make_dt_interval", ([2**31 - 1], INT))
+
+
+def test_constant_intervals_of_months_are_added_and_multiplied():
+    month, year = (Constant((months, 0, 0), MONTHS) for months in (1, 12))
+    three = Constant(3, INT)
+    for function, operands, months in (
+        ("add", [month, year], 13),
+        ("subtract", [month, year], -11),
+        ("multiply", [three, month], 3),
+        ("multiply", [year, three], 36),
+        ("negate", [year], -12),
+        ("make_ym_interval", [three, three], 39),
+        ("make_ym_interval", [], 0),
+    ):
+        assert call(function, operands) == Constant((months, 0, 0), MONTHS)
+    fails("longer than", call, "multiply", [year, Constant(2**31 - 1, INT)], error=SchemaError)
+    fails("add_months", call, "make_ym_interval", [Field("n", INT)], error=SchemaError)
+    fails("multiply does not take", call, "multiply", [month, Field("n", INT)], error=SchemaError)
