@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -26,22 +27,13 @@ END_US = BEGIN_US + COUNT * EVENT_US + 60_000_000
 _NEWEST = (r"\b(auction|person) (AS )?(?=[AP]\b)", r"LATEST(\1) \2")
 _HOUR = (r"\bbid (AS )?(?=B\b)", r"bid [RANGE 1 HOUR] \1")
 _CLOSE = (r"\Z", " EMIT ON WINDOW CLOSE")
-_SESSIONS = """
-SELECT bidder, COUNT(*) AS bid_count, MIN(dateTime) AS starttime, MAX(dateTime) + INTERVAL '10' SECOND AS endtime
-FROM (
-    SELECT bidder, dateTime, SUM(begins) OVER (PARTITION BY bidder ORDER BY dateTime) AS session
-    FROM (
-        SELECT bidder, dateTime, IF(dateTime > before + INTERVAL '10' SECOND, 1, 0) AS begins
-        FROM (
-            SELECT bidder, dateTime, LAG(dateTime) OVER (PARTITION BY bidder ORDER BY dateTime) AS before
-            FROM bid [RANGE 1 HOUR]
-        )
-    )
-)
-GROUP BY bidder, session
-"""
+_SESSIONS = [
+    (r"bid B\b", "SESSION(bid PARTITION BY bidder, dateTime, INTERVAL '10' SECOND) B"),
+    (r", SESSION\(.*\)\Z", ", window_start, window_end"),
+    (r"SESSION_(START|END)\(.*\)", lambda found: f"window_{found[1].lower()}"),
+]
 # What docs/nexmark.md says that is written in another way.
-CHANGES: dict[str, list[tuple[str, str]]] = {
+CHANGES: dict[str, list[tuple[str, Any]]] = {
     "q3": [_NEWEST],
     "q5": [_CLOSE],
     "q6": [
@@ -49,7 +41,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
         ("WHERE rownum", "QUALIFY rownum"),
     ],
     "q8": [_CLOSE],
-    "q11": [(r"(?s).+", _SESSIONS)],
+    "q11": [*_SESSIONS, _CLOSE],
     "q12": [(r"TABLE B, DESCRIPTOR\(p_time\)", "TABLE bid, DESCRIPTOR(dateTime)"), _CLOSE],
     "q13": [(r", PROCTIME\(\) as p_time", ""), (" FOR SYSTEM_TIME AS OF B.p_time", "")],
     "q20": [_NEWEST, _HOUR, (r"A.`dateTime`", r"\g<0> AS opens"), (r"A.extra", r"\g<0> AS more")],
@@ -60,7 +52,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
 REFUSED = {
     "q3": "give it a window: LATEST(auction), one row per key",
     "q6": "there is no column 'rownum'",
-    "q11": "stream.session_window(",
+    "q11": "SESSION(s PARTITION BY k, t, gap)",
     "q12": "there is no function proctime",
     "q13": "FOR SYSTEM_TIME is not supported",
     "q20": "two columns are named 'dateTime'",
