@@ -168,8 +168,12 @@ class Shell:
 
     def run(self, statement: Statement) -> bool:
         """Run a statement; return whether to continue after it."""
+        if not isinstance(statement, Create | CreateSource | CreateTable):
+            return self._run(statement)
+        before = self._registry().version
         going = self._run(statement)
-        if isinstance(statement, Create | CreateSource | CreateTable):
+        # A query that was there with this text stays as it is, also its weight.
+        if isinstance(statement, CreateSource) or self._registry().version > before:
             record(self._queries.checkpoint, Change("statement", statement.name, statement.statement))
         return going
 

@@ -112,6 +112,8 @@ def test_sources_and_tables_are_declared_shown_and_dropped_with_what_reads_them(
     assert typed("SHOW CREATE n").strip() == (
         "CREATE MATERIALIZED VIEW n WITH (weight = 2) AS\nSELECT COUNT(*) AS n /* all */ FROM named;"
     )
+    typed("CREATE MATERIALIZED VIEW n WITH (weight = 3) AS\nSELECT COUNT(*) AS n /* all */ FROM named")
+    assert "weight = 2" in typed("SHOW CREATE n"), "a query that is there stays as it is"
     assert typed("SHOW CREATE names").strip() == f"CREATE TABLE names FROM '{tmp_path / 'names'}';"
     assert [line.split()[0] for line in typed("SHOW VIEWS").splitlines()[1:]] == ["named"]
     with pytest.raises(OptionError, match="in use"):
