@@ -205,14 +205,15 @@ def parse(text: str) -> Statement:
     """Parse a statement. Text that is no statement of the prompt is a query, which is checked when it is run."""
     if text.startswith("\\"):
         return _command(text)
-    # Before anything is read by tokens: after these words, sqlglot makes one of everything that follows.
-    begun = re.match(r"(explain|show)\b\s*", text, re.IGNORECASE)
+    words = _Words(text)
+    # sqlglot makes one token of everything that follows these words.
+    bare = text[words.start :]
+    begun = re.match(r"(explain|show)\b\s*", bare, re.IGNORECASE)
     if begun:
-        rest = text[begun.end() :]
+        rest = bare[begun.end() :]
         if begun[1].upper() == "SHOW":
             return _show(text, rest)
         return Explain(rest or _missing(text, "a query, or the name of a registered one"))
-    words = _Words(text)
     first = words.next_word()
     if first == "CREATE":
         return _create(words, text)
@@ -377,6 +378,11 @@ class _Words:
         except TokenError as error:
             raise OptionError(f"a text or a comment has no end: {text}", expected="a closing quote") from error
         self._at = 0
+
+    @property
+    def start(self) -> int:
+        """The place of the first word, behind comments."""
+        return self._tokens[0].start if self._tokens else 0
 
     def peek(self) -> str | None:
         """Return the next word in capitals; None at the end."""

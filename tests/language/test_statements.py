@@ -36,6 +36,8 @@ def test_a_statement_ends_with_a_semicolon_of_its_own(buffer, found, rest):
         ("WITH a AS (SELECT 1) SELECT * FROM a", sql.Select("WITH a AS (SELECT 1) SELECT * FROM a")),
         ("explain  SELECT 'x' FROM s", sql.Explain("SELECT 'x' FROM s")),
         ("EXPLAIN per_route", sql.Explain("per_route")),
+        ("-- why\nEXPLAIN per_route", sql.Explain("per_route")),
+        ("/* all */ SHOW VIEWS", sql.Show("VIEW")),
         ("CREATE VIEW v AS SELECT 'a;b'", sql.Create("v", "SELECT 'a;b'", view=True)),
         ("create materialized view Q as\nSELECT 1", sql.Create("Q", "SELECT 1")),
         (
