@@ -72,6 +72,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "move the time by an interval: times are in UTC": ("convert_timezone", "from_utc_timestamp", "to_utc_timestamp"),
     "use TUMBLE or HOP in FROM": ("window",),
     "use SESSION(s PARTITION BY k, t, gap) in FROM": ("session", "session_start", "session_end", "session_window"),
+    "use listagg(x, ', ')": ("group_concat",),
     "it looks at other rows: aggregate in a query, behind the source or the step": (
         *("any", "any_value", "approx_count_distinct", "array_agg", "avg", "bit_and", "bit_or", "bit_xor", "bool_and"),
         *("approx_percentile", "bool_or", "collect_list", "collect_set", "corr", "count", "count_if", "every", "first"),

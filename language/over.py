@@ -121,6 +121,12 @@ class WindowColumns:
             return _Over(node, by, order, replace(made, call=replace(made.call, name=value)))
         if not is_aggregate(name):
             raise text.error(node, f"{name.upper()} is neither an aggregate nor a window function", expected=_ORDERED)
+        if node.this.find(exp.WithinGroup) is not None:
+            raise text.error(
+                node,
+                f"ORDER BY in {name.upper()} OVER (…) is not supported",
+                hint="aggregate with GROUP BY in a subquery, and join with it",
+            )
         aggregate, _ = bound_aggregation(node, read_call(node, function, text), scalars, where)
         if aggregate.distinct or aggregate.function not in _AGGREGATES:
             what = f"{name.upper()}{'(DISTINCT …)' if aggregate.distinct else ''}"

@@ -47,6 +47,7 @@ test_over_that_is_refused = refusals(
     (f"SELECT upper(sym) {OVER} FROM trade", "neither an aggregate nor a window function", f"upper(sym) {OVER}"),
     (f"SELECT n {HOUR} WHERE RANK() {OVER} = 1", "in a subquery", f"RANK() {OVER}"),
     (f"SELECT MEDIAN(n) {OVER} {HOUR}", "GROUP BY in a subquery", f"MEDIAN(n) {OVER}"),
+    (f"SELECT MODE() WITHIN GROUP (ORDER BY n) {OVER} {HOUR}", "ORDER BY in MODE OVER", ""),
     (f"SELECT COUNT(DISTINCT n) {OVER} {HOUR}", "COUNT(DISTINCT …) OVER", ""),
     (f"SELECT COUNT() {OVER} {HOUR}", "COUNT(*)", ""),
     (f"SELECT RANK() FILTER (WHERE n > 1) {OVER} {HOUR}", "FILTER is only for aggregates", ""),

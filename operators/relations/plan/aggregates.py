@@ -186,7 +186,7 @@ def aggregation(
         raise SchemaError(
             f"{function.upper()} of {spark_name(types[0])} is not possible",
             expected=expected,
-            hint=hint,
+            hint="count its units: timestampdiff(SECOND, a, b)" if patypes.is_duration(types[0]) else hint,
         )
     if function in {"min_by", "max_by"} and not (is_ordered(types[1]) and not patypes.is_nested(types[1])):
         raise SchemaError(
@@ -290,7 +290,8 @@ def _list_order(
 
 def _text_of(key: Expression, value: Expression) -> bool:
     """Return whether a value is the text of a key that no other key has."""
-    exact = not patypes.is_floating(key.type)
+    # Two instants may be one local time.
+    exact = not patypes.is_floating(key.type) and not patypes.is_timestamp(key.type)
     return exact and isinstance(value, Call) and value.function == "cast" and value.arguments == (key,)
 
 

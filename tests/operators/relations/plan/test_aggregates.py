@@ -66,6 +66,7 @@ def test_what_is_short_for_something_else():
         ("count_if", [column(pa.int64())], "a boolean"),
         ("first", [column(pa.int64())], "MIN_BY"),
         ("median", [column(pa.string())], "a number"),
+        ("median", [column(pa.duration("us"))], "timestampdiff"),
         ("percentile_cont", [Constant(0.5, pa.float64())], r"WITHIN GROUP \(ORDER BY x\)"),
         ("approx_percentile", [column(pa.int64()), *[Constant(0, pa.int64())] * 2], "accuracy of 0"),
         ("mode", [column(pa.int64()), Constant(1, pa.int64())], "TRUE or FALSE"),
@@ -98,8 +99,10 @@ def test_a_list_of_distinct_values_is_in_their_order():
     assert aggregation("r", "array_agg", [X], distinct=True) == aggregation("r", "collect_set", [X])
     text = cast(X, pa.string())
     assert aggregation("r", "collect_list", [text], distinct=True, order=[DOWN]).arguments == (text, X)
-    with pytest.raises(SchemaError, match="of the value itself"):
-        aggregation("r", "collect_list", [X], distinct=True, order=[Order(Y)])
+    time = Field("t", pa.timestamp("us", tz="UTC"))
+    for value, key in ((X, Y), (cast(time, pa.string()), time)):
+        with pytest.raises(SchemaError, match="of the value itself"):
+            aggregation("r", "collect_list", [value], distinct=True, order=[Order(key)])
 
 
 def test_count_of_distinct_rows_needs_columns():
