@@ -13,7 +13,9 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s, Mask
 from ..aggregates.parts import ranks
 from .arrangement import OperatorState
+from .group_sums import Points
 from .operator import Evaluable, Operator, with_columns
+from .ordered_values import ROWS_OF_ONE, OrderedBuckets
 from .zsets import (
     OLD,
     TIME,
@@ -80,6 +82,8 @@ class RowOrder(NamedTuple):
 class OrderedRows(Operator):
     """An operator on the rows of each partition in an order. Ties are in the order of all columns, nulls first.
 
+    With a ``margin``, a result depends on as many rows before and after its row, at most: a step reads the rows near
+    those that change. Without it, a step reads all rows of the partitions that change.
     State: all rows of each partition.
     """
 
@@ -90,6 +94,7 @@ class OrderedRows(Operator):
         order: Sequence[Ordered],
         by: Sequence[Evaluable],
         state: OperatorState,
+        margin: int | None = None,
     ) -> None:
         super().__init__(schema)
         self._columns = source.names
@@ -98,12 +103,19 @@ class OrderedRows(Operator):
         self._sort = [*(name for name, _ in self._order), *source.names]
         self._descending = [*(descending for _, descending, _ in order), *(False for _ in source.names)]
         self._nulls_last = [*(not first for _, _, first in order), *(False for _ in source.names)]
-        self._kept = state.arrangement("rows", source.append(pa.field(WEIGHT, pa.int64())), source.names)
+        self._margin, self._near = margin, None
+        if margin is not None:
+            keys = pa.schema([pa.field(name, each.type) for name, each in self._by])
+            self._near = OrderedBuckets(keys, source, "rows", self._codes, state)
+        else:
+            self._kept = state.arrangement("rows", source.append(pa.field(WEIGHT, pa.int64())), source.names)
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
         if changes.height == 0:
             return self.nothing
+        if self._near is not None:
+            return self._step_near(self._near, changes)
         by, columns = [name for name, _ in self._by], self._columns
         numbers = key_numbers(with_columns(changes, self._by), by)
         old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
@@ -125,12 +137,39 @@ class OrderedRows(Operator):
         self._kept.write(kept.select(*columns, WEIGHT), key_numbers(kept, by), replaced)
         return found
 
+    def _step_near(self, kept: OrderedBuckets, changes: pl.DataFrame) -> pl.DataFrame:
+        """Read the rows near those that change alone."""
+        by = [name for name, _ in self._by]
+        keyed = with_columns(changes, self._by)
+        groups = numbered(keyed, by)
+        keys = keyed[by][groups.first] if by else pl.DataFrame({ROW: [0]}).select([])
+        count = len(groups.first)
+        points = Points(
+            Steps(np.arange(count), np.zeros(count, dtype=np.int64), []),
+            keys,
+            key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64),
+        )
+        before = np.full(count, ROWS_OF_ONE)
+        buckets, values = kept.advance(points, keyed, groups.ids, before, self._margin)
+        # Rows at the ends of a stretch lack others around them, before the step as after it.
+        partition = buckets.stretches[values.bucket]
+        times = cumulated(partition[values.steps.ids], values.steps.times, np.zeros_like(values.steps.ids))
+        rows = with_columns(values.values, self._order)
+        found, _ = self._changes(RowOrder(rows, np.arange(rows.height), values.steps, times, partition))
+        return found
+
+    def _codes(self, rows: pl.DataFrame) -> Int64s:
+        """Return numbers in the order of rows, equal for equal ones."""
+        distinct = numbered(rows, self._columns)
+        first = with_columns(rows[self._columns][distinct.first], self._order)
+        return row_ranks(first, self._sort, self._descending, self._nulls_last)[distinct.ids]
+
     @abstractmethod
     def _changes(self, rows: RowOrder) -> tuple[pl.DataFrame, Mask]:
         """Return the changes of the result, and the rows that later steps need."""
 
     def kept(self) -> Sequence[pl.DataFrame | None]:
-        return [self._kept.read_all()]
+        return [self._kept.read_all() if self._near is None else self._near.all()]
 
 
 class TopRows(OrderedRows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +34,9 @@ from .zsets import (
 
 _BUCKET, _SIZE = "__bucket", "__size"
 _BITS = np.array([BITS])
+
+ROWS_OF_ONE = 2 * key_runs.ROWS_OF_BUCKET
+"""How many rows a group without buckets has at most."""
 
 
 class Percentile(NamedTuple):
@@ -88,35 +92,39 @@ class ValueOrder(NamedTuple):
     results: list[Result]
 
 
-class OrderedValues:
-    """Percentiles, modes and lists of the values of each group.
+class OrderedBuckets:
+    """The distinct rows of each group, in an order.
 
-    The distinct values of a large group are divided, in their order, into about as many buckets as a bucket has values.
-    A step reads the buckets in which a value changes or a percentile is, and the sizes of the others; for lists and
-    modes, it reads all buckets.
-    State: the distinct values of each group, and the buckets of large groups.
+    Those of a large group are divided into about as many buckets as a bucket has rows. A step reads the buckets in
+    which a row changes, and the sizes of the others. ``in_order`` returns numbers in the order of rows.
+    State: the distinct rows of each group with their counts, and the buckets of large groups.
     """
 
-    def __init__(self, by: pa.Schema, order: ValueOrder, schema: pa.Schema, state: OperatorState) -> None:
-        self._names, self._directions = list(order.names), order.directions
-        self._name = name = self._names[-1]
-        self._percentiles = [each for each in order.results if isinstance(each, Percentile)]
-        self._lists = [each for each in order.results if isinstance(each, List)]
-        self._modes = [each for each in order.results if isinstance(each, Mode)]
-        fields = [*by, *(schema.field(each) for each in self._names), pa.field(WEIGHT, pa.int64())]
+    def __init__(
+        self,
+        by: pa.Schema,
+        columns: pa.Schema,
+        name: str,
+        in_order: Callable[[pl.DataFrame], Int64s],
+        state: OperatorState,
+    ) -> None:
+        self._names, self._in_order = columns.names, in_order
+        fields = [*by, *columns, pa.field(WEIGHT, pa.int64())]
         self._values = state.arrangement(f"{name} in order", pa.schema(fields), self._names)
         fields += [pa.field(each, pa.int64()) for each in (_BUCKET, _SIZE)]
         self._buckets = state.arrangement(f"buckets of {name}", pa.schema(fields), [_BUCKET])
 
-    def step(self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s) -> pl.DataFrame:
-        """Return the results at each change point. ``before`` are each group's rows before the step."""
-        known = rows.get_column(self._name).is_not_null()
-        rows, group = rows.filter(known), group[known.to_numpy()]
-        if points.net:
-            rows = rows.with_columns(pl.Series(TIME, points.steps.times[points.ends[group]]))
+    def advance(
+        self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s, margin: int | None = 0
+    ) -> tuple[_Buckets, _Values]:
+        """Change rows; return the buckets, and the values of those that were read. ``group`` is that of each row.
+
+        ``before`` are each group's rows before the step, at most, if it has no buckets. Around each bucket that
+        changes, as many rows as the ``margin`` are read, or None for all.
+        """
         stored = self._buckets.read(points.numbers if self._buckets.rows else points.numbers[:0])
         old, row, bucket = self._old_buckets(points, stored, rows, group, before)
-        old, into = _joined(old, bucket, points.groups, all_=bool(self._lists or self._modes))
+        old, into = _joined(old, bucket, points.groups, margin)
         heads = old.at(np.diff(into, prepend=-1) != 0)
         # All rows at places that change are read first, so new buckets get their numbers before the values are known.
         most = _sums(into, old.size, len(heads.group)) + np.bincount(into[bucket], minlength=len(heads.group))
@@ -125,23 +133,11 @@ class OrderedValues:
         buckets, values = _divided(heads, more, values, points.groups)
         replaced = np.isin(np.arange(stored.height), row[old.read])
         self._write(points, buckets, values, kept, replaced)
-        results = [self._list(each, points, buckets, values) for each in self._lists]
-        results += [self._mode(each, points, buckets, values) for each in self._modes]
-        return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._percentiles else []))
+        return buckets, values
 
-    def _codes(self, rows: pl.DataFrame) -> Int64s:
-        """Return numbers in the order of the values."""
-        columns = [rows.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest()) for name in self._names]
-        if len(columns) == 1:
-            codes = sort_keys(columns[0])
-            return ~codes if self._directions[0][0] else codes
-        pairs = zip(columns, self._directions, strict=True)
-        each_one = [ranks_of(each, descending=down, nulls_first=first) for each, (down, first) in pairs]
-        order = np.lexsort(each_one[::-1])
-        starts = np.any([np.diff(each[order], prepend=-1) != 0 for each in each_one], axis=0)
-        codes = np.empty(len(order), dtype=np.int64)
-        codes[order] = np.cumsum(starts)
-        return codes
+    def all(self) -> pl.DataFrame:
+        """Return all rows with their counts."""
+        return self._values.read_all().select(*self._names, WEIGHT)
 
     def _old_buckets(
         self, points: Points, stored: pl.DataFrame, rows: pl.DataFrame, group: Int64s, before: Int64s
@@ -151,7 +147,7 @@ class OrderedValues:
         at = np.flatnonzero(of < points.groups)
         # A group that has no stored buckets has one, of at most its rows.
         one = np.setdiff1d(np.arange(points.groups), of[at])
-        codes = self._codes(pl.concat([stored[self._names][at], rows[self._names]]))
+        codes = self._in_order(pl.concat([stored[self._names][at], rows[self._names]]))
         groups = np.append(of[at], one)
         bounds = np.append(codes[: len(at)], np.full(len(one), LOWEST))
         zeros = np.zeros(len(one), dtype=np.int64)
@@ -178,7 +174,7 @@ class OrderedValues:
         mine = (of >= 0) & old.read[of]
         was = kept.filter(pl.Series(mine))
         together = pl.concat([was[self._names], rows[self._names]])
-        codes = self._codes(together)
+        codes = self._in_order(together)
         of = into[np.append(of[mine], bucket)]
         order = np.lexsort((codes, of))
         starts = (np.diff(of[order], prepend=-1) != 0) | (np.diff(codes[order], prepend=0) != 0)
@@ -215,6 +211,47 @@ class OrderedValues:
             pl.Series(_SIZE, buckets.size[some]),
         ]
         self._buckets.write(points.with_keys(group, columns), points.numbers[group], replaced)
+
+
+class OrderedValues(OrderedBuckets):
+    """Percentiles, modes and lists of the values of each group.
+
+    A step reads the buckets in which a value changes or a percentile is; for lists and modes, it reads all buckets.
+    """
+
+    def __init__(self, by: pa.Schema, order: ValueOrder, schema: pa.Schema, state: OperatorState) -> None:
+        self._directions = order.directions
+        self._name = name = order.names[-1]
+        self._percentiles = [each for each in order.results if isinstance(each, Percentile)]
+        self._lists = [each for each in order.results if isinstance(each, List)]
+        self._modes = [each for each in order.results if isinstance(each, Mode)]
+        super().__init__(by, pa.schema([schema.field(each) for each in order.names]), name, self._codes, state)
+
+    def step(self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s) -> pl.DataFrame:
+        """Return the results at each change point. ``before`` are each group's rows before the step."""
+        known = rows.get_column(self._name).is_not_null()
+        rows, group = rows.filter(known), group[known.to_numpy()]
+        if points.net:
+            rows = rows.with_columns(pl.Series(TIME, points.steps.times[points.ends[group]]))
+        margin = None if self._lists or self._modes else 0
+        buckets, values = self.advance(points, rows, group, before, margin)
+        results = [self._list(each, points, buckets, values) for each in self._lists]
+        results += [self._mode(each, points, buckets, values) for each in self._modes]
+        return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._percentiles else []))
+
+    def _codes(self, rows: pl.DataFrame) -> Int64s:
+        """Return numbers in the order of the values."""
+        columns = [rows.get_column(name).to_arrow(compat_level=pl.CompatLevel.oldest()) for name in self._names]
+        if len(columns) == 1:
+            codes = sort_keys(columns[0])
+            return ~codes if self._directions[0][0] else codes
+        pairs = zip(columns, self._directions, strict=True)
+        each_one = [ranks_of(each, descending=down, nulls_first=first) for each, (down, first) in pairs]
+        order = np.lexsort(each_one[::-1])
+        starts = np.any([np.diff(each[order], prepend=-1) != 0 for each in each_one], axis=0)
+        codes = np.empty(len(order), dtype=np.int64)
+        codes[order] = np.cumsum(starts)
+        return codes
 
     def _list(self, result: List, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
         """Return the values at each change point."""
@@ -286,7 +323,7 @@ class OrderedValues:
         rows = self._values.read_between(_ranges(points, buckets.at(some)))
         of = buckets.find(points.find(rows), self._values.places)
         mine = np.flatnonzero(np.isin(of, some))
-        order = mine[np.lexsort((self._codes(rows[self._names][mine]), of[mine]))]
+        order = mine[np.lexsort((self._in_order(rows[self._names][mine]), of[mine]))]
         size = len(values.bucket)
         steps = Steps(
             np.append(values.steps.ids, np.arange(size, size + len(order))),
@@ -315,6 +352,13 @@ class _Buckets(NamedTuple):
         wanted = pairs(group, buckets_at(places, _BITS))
         at = order[np.minimum(np.searchsorted(known[order], wanted), len(order) - 1)]
         return np.where(known[at] == wanted, at, -1)
+
+    @property
+    def stretches(self) -> Int64s:
+        """A number of each bucket's stretch: buckets of a group that were read, without others between them."""
+        begins = np.diff(self.group, prepend=-1) != 0
+        begins[1:] |= ~self.read[:-1]
+        return np.cumsum(begins) - 1
 
 
 class _Values(NamedTuple):
@@ -356,7 +400,7 @@ def _parts(sizes: Int64s, wanted: npt.NDArray[np.float64]) -> Int64s:
     return np.where(sizes > 2 * wanted, np.ceil(sizes / wanted), 1).astype(np.int64)
 
 
-def _joined(old: _Buckets, changed: Int64s, groups: int, *, all_: bool) -> tuple[_Buckets, Int64s]:
+def _joined(old: _Buckets, changed: Int64s, groups: int, margin: int | None) -> tuple[_Buckets, Int64s]:
     """Return the buckets with those to read, and for each the position of the one that it becomes part of.
 
     One that changes and has few values becomes part of the one before. Those without a stored size are always read.
@@ -364,9 +408,23 @@ def _joined(old: _Buckets, changed: Int64s, groups: int, *, all_: bool) -> tuple
     touched = np.bincount(changed, minlength=len(old.group)) > 0
     first = np.diff(old.group, prepend=-1) != 0
     joins = touched & ~first & (4 * old.size < _wanted(old.size, old.group, groups))
-    read = old.read | touched | joins | all_
+    read = old.read | touched | joins | (True if margin is None else _near(old, touched, margin))
     read[:-1] |= joins[1:]
     return old._replace(read=read), np.cumsum(~joins) - 1
+
+
+def _near(old: _Buckets, touched: Mask, margin: int) -> Mask:
+    """Return the buckets with a row that has fewer rows than the margin between it and a bucket that changes."""
+    size, at = len(touched), np.arange(len(touched))
+    copies = np.where(touched, 0, old.copies)
+    before = np.cumsum(copies) - copies
+    left = np.maximum.accumulate(np.where(touched, at, -1))
+    right = np.minimum.accumulate(np.where(touched, at, size)[::-1])[::-1]
+    has_left = left >= np.searchsorted(old.group, old.group)
+    has_right = right < np.searchsorted(old.group, old.group, side="right")
+    since = before - before[np.maximum(left, 0)]
+    until = before[np.minimum(right, size - 1)] - before - copies
+    return (has_left & (since < margin)) | (has_right & (until < margin))
 
 
 def _unused(old: _Buckets, heads: _Buckets, most: Int64s, groups: int) -> _Buckets:

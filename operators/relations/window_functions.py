@@ -181,7 +181,7 @@ class WindowFunctionsOperator(OrderedRows):
         functions: Sequence[WindowCall],
         state: OperatorState,
     ) -> None:
-        super().__init__(schema, source, order, by, state)
+        super().__init__(schema, source, order, by, state, _margin(functions))
         self._functions = functions
         ranges = [each.frame for each in functions if each.frame.kind == "range"]
         self._line = order[0] if any(each.start or each.end for each in ranges) else None
@@ -241,6 +241,19 @@ class WindowFunctionsOperator(OrderedRows):
         return [
             found[each.call.name].cast(self.dtypes[each.call.name]).alias(each.call.name) for each in self._functions
         ]
+
+
+def _margin(functions: Sequence[WindowCall]) -> int | None:
+    """Return how far a change is from a row that it changes, and that from the rows that it depends on, at most."""
+    before, after = 0, 0
+    for each in functions:
+        start, end = each.frame.start, each.frame.end
+        if each.call.function in {"lag", "lead"}:
+            start, end = (-each.number, 0) if each.call.function == "lag" else (0, each.number)
+        elif each.call.function in _RANKS or each.frame.kind == "range" or start is None or end is None:
+            return None
+        before, after = max(before, -start), max(after, end)
+    return before + after
 
 
 def _value(each: WindowCall, rows: _Rows, given: Sequence[pl.Series]) -> pl.Series:

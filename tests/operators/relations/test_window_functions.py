@@ -1,5 +1,8 @@
 """Window functions: at any time the columns that SQL finds, for rows that come and leave."""
 
+import random
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,14 +11,18 @@ from upstream.operators.relations.plan.aggregates import RANKS
 from upstream.operators.relations.plan.nodes import (
     Aggregation,
     Frame,
+    Latest,
     Order,
     Project,
     TimeRange,
     WindowFunction,
     WindowFunctions,
+    WindowOver,
 )
+from upstream.operators.state import key_runs
+from upstream.operators.state.store import CountingStore, DictStore
 
-from .checking import LARGE, LONG, K, S, T, V, arrivals, check, window, windows
+from .checking import LARGE, LONG, K, S, T, V, added, arrivals, check, frame, window, windows
 
 WHOLE = Frame(start=None, end=None)
 NUMBERED = {"ntile": 3, "lag": 1, "lead": 2, "nth_value": 2}
@@ -120,3 +127,58 @@ def test_the_sum_of_a_whole_partition_needs_no_order(given):
     source, sql = window(S, TimeRange(9))
     plan = WindowFunctions(source, (), (K,), (function("sum", V, frame=WHOLE),))
     check(plan, f"SELECT t, k, v, sum(v) OVER (PARTITION BY k) FROM ({sql})", given)
+
+
+def _near(values, at, start, end):
+    found = values[max(at + start, 0) : max(at + end + 1, 0)]
+    return sum(found) if found else None
+
+
+NEAR = {
+    "lag": (function("lag", T, number=2), lambda values, at: values[at - 2] if at >= 2 else None),
+    "lead": (function("lead", T, number=3), lambda values, at: values[at + 3] if at + 3 < len(values) else None),
+    "behind": (function("sum", T, frame=Frame("rows", -3, -1)), lambda values, at: _near(values, at, -3, -1)),
+    "around": (function("sum", T, frame=Frame("rows", -2, 1)), lambda values, at: _near(values, at, -2, 1)),
+    "ahead": (function("sum", T, frame=Frame("rows", 1, 2)), lambda values, at: _near(values, at, 1, 2)),
+    "own": (function("sum", T, frame=Frame("rows", 0, 0)), lambda values, at: values[at]),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_few_changes_of_a_large_partition_change_the_rows_near_them(name, seed):
+    made, expected = NEAR[name]
+    chosen, there, sums = random.Random(seed), {}, Counter()
+    plan = over(WindowOver(S, Latest()), made, grouped=False)
+    store = DictStore()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_runs, "ROWS_OF_BUCKET", 1)
+        for time in range(12):
+            keys = chosen.sample(range(90), 80 if time == 0 else chosen.randint(1, 3))
+            rows = [(time, f"k{key:02}", chosen.randint(0, 30), time, chosen.random() < 0.3) for key in keys]
+            evaluation = added({"q": plan}, store)
+            for *row, weight in evaluation.step({"s": frame(S, rows)}, time + 1).changes["q"].drop("__time").rows():
+                sums[tuple(row)] += weight
+            evaluation.save()
+            for at, key, value, _, dead in rows:
+                there.pop(key, None)
+                if not dead:
+                    there[key] = (value, at, key)
+            values = [at for _, at, _ in sorted(there.values())]
+            wanted = [(at, key, v, expected(values, n)) for n, (v, at, key) in enumerate(sorted(there.values()))]
+            assert Counter({row: count for row, count in sums.items() if count}) == Counter(wanted)
+
+
+def test_a_step_reads_the_rows_near_those_that_change():
+    store = CountingStore(DictStore())
+    evaluation = added({"q": over(WindowOver(S, Latest()), function("lag", V, number=1), grouped=False)}, store)
+    rows = [(1, f"k{n}", n, n, False) for n in range(20_000)]
+    evaluation.step({"s": frame(S, rows)}, 2)
+    evaluation.save()
+    operator = next(each.operator for each in evaluation._running.values() if hasattr(each.operator, "_near"))
+    read = []
+    changes = operator._changes
+    operator._changes = lambda rows: read.append(rows.rows.height) or changes(rows)
+    found = evaluation.step({"s": frame(S, [(3, "k700", 700, 20_000, True)])}, 4).changes["q"]
+    assert sorted(found.select("k", "f", "__weight").rows()) == [("k700", 699, -1), ("k701", 699, 1), ("k701", 700, -1)]
+    assert max(read) < 1_000
