@@ -123,7 +123,7 @@ def check_steady(node: exp.Expr, name: str, text: Text) -> None:
         raise text.error(
             node,
             f"{name.upper()} is another value at each evaluation, so a replayed batch would give other rows",
-            hint="use the stream's event time, or a window",
+            hint="use the stream's event time, a window, or in a query WHERE t > now() - INTERVAL '1' HOUR",
         )
 
 

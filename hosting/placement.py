@@ -24,6 +24,7 @@ from ..operators.relations.plan.nodes import (
     GroupAggregates,
     Join,
     Latest,
+    Lifetime,
     Node,
     Project,
     RowWindow,
@@ -113,7 +114,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
         fits = isinstance(node, Stream) or _replaced(expression, _same(all_fields(node))) is not None
         return [(node, expression)] if fits else None
     match node:
-        case Where(source, _):
+        case Where(source, _) | Lifetime(source):
             return tracked(source, expression, cut)
         case Project(source, columns):
             return tracked(source, substituted(expression, dict(columns)), cut)
@@ -334,7 +335,7 @@ def _spread(node: Node, cut: Cut) -> _Way | None:
     if cut(node):
         return {node: _all_columns(node)}
     match node:
-        case Where(source) | Project(source) | Explode(source):
+        case Where(source) | Lifetime(source) | Project(source) | Explode(source):
             return _spread(source, cut)
         case Sample(source):
             return None if isinstance(source, Changes) else _spread(source, cut)

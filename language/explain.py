@@ -17,6 +17,7 @@ from ..operators.relations.plan.nodes import (
     Hop,
     Join,
     Latest,
+    Lifetime,
     Node,
     Now,
     Project,
@@ -157,12 +158,8 @@ def _head(node: Node) -> str:
         by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
         made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
-    if isinstance(node, Distinct):
-        return "Distinct"
-    if isinstance(node, Explode):
-        return f"Elements of {node.array}"
-    if isinstance(node, Copies):
-        return f"Copies, numbered by {node.name}"
+    if isinstance(node, Distinct | Lifetime | Explode | Copies):
+        return _of_rows(node)
     if isinstance(node, SetOperation):
         return node.kind.capitalize() + (" all" if node.all else "")
     if isinstance(node, Top):
@@ -181,6 +178,18 @@ def _ordered(node: Top | WindowFunctions) -> str:
     )
     by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
     return by + (f" by {order}" if order else "")
+
+
+def _of_rows(node: Distinct | Lifetime | Explode | Copies) -> str:
+    if isinstance(node, Lifetime):
+        times = [f"now >= {time} + {length_text(us)}" for time, us in node.begins]
+        times += [f"now < {time} + {length_text(us)}" for time, us in node.ends]
+        return "While " + " and ".join(times)
+    if isinstance(node, Explode):
+        return f"Elements of {node.array}"
+    if isinstance(node, Copies):
+        return f"Copies, numbered by {node.name}"
+    return "Distinct"
 
 
 def _window(node: WindowOver) -> str:

@@ -23,6 +23,7 @@ from ..operators.relations.plan.nodes import (
     Where,
     WindowOver,
 )
+from .lifetimes import Lifetimes
 from .scalars import Scalars, has_aggregate, has_query, renamed_aggregation
 from .scope import OUTER, Context, Scope, is_outer
 from .select_list import bare, is_star
@@ -195,10 +196,13 @@ def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Fi
     valued: list[Expression] = []
     subqueries: list[tuple[exp.Expr, bool]] = []
     values = Values(context, source.scope, bind_where)
+    lifetimes = Lifetimes(context, source.scope)
     for node in terms(where.this if where is not None else None):
         inner, negated = _positive(node)
         if isinstance(inner, exp.Exists) or (isinstance(inner, exp.In) and inner.args.get("query") is not None):
             subqueries.append((inner, negated))
+            continue
+        if lifetimes.take(node):
             continue
         found = values.read([node])
         bound = Scalars(context.text, source.scope, where="in WHERE", over=found).condition(node)
@@ -206,6 +210,8 @@ def bind_where(select: exp.Select, context: Context, around: Scope | None) -> Fi
             outer.append((bound, node))
         else:
             (valued if found else plain).append(bound)
+    source = lifetimes.over(source)
+    plain += lifetimes.plain
     relation = source.relation
     condition = all_of(plain)
     if condition is not None:

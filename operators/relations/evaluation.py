@@ -18,7 +18,7 @@ from .changes import RelationStream
 from .operator import FAILURES, attributed, computed
 from .physical_plan import Compile, OperatorBuild, parts
 from .plan.identity import identity
-from .plan.nodes import Node, WindowOver, walk
+from .plan.nodes import Lifetime, Node, WindowOver, walk
 from .plan.properties import Clock, on_arrival
 from .slice_plan import Families, is_family
 from .step import OperatorRun, StepRun
@@ -349,6 +349,10 @@ def lineage_of(token: str) -> str:
 
 
 def _not_on_arrival(name: str, plan: Node) -> QueryRefusedError:
+    if any(isinstance(each, Lifetime) for each in walk(plan)):
+        return QueryRefusedError(
+            f"rows of the query {name} leave as the low-watermark passes their times", hint='the clock "event"'
+        )
     waits = next(each for each in walk(plan) if isinstance(each, WindowOver) and not on_arrival(each))
     return QueryRefusedError(
         f"the query {name} has the window {waits.window}, whose rows count when the low-watermark has passed them",

@@ -31,6 +31,7 @@ from .plan.nodes import (
     Hop,
     Join,
     Latest,
+    Lifetime,
     Node,
     Now,
     Order,
@@ -53,7 +54,7 @@ from .slice_plan import Families, sliced
 from .stateless import ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
 from .window_functions import WindowCall, WindowFunctionsOperator
-from .windows import HopWindow, StoredRelation, TimeWindow
+from .windows import HopWindow, RowLifetimes, StoredRelation, TimeWindow
 
 Compile = Callable[[Expression, pa.Schema], Evaluable]
 """Compiles an expression over rows of a schema."""
@@ -142,12 +143,8 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
                 state,
                 changes_of_groups(node) if clock == "event" else None,
             )
-        case Distinct():
-            return Multiplicities(node.schema, 1, RULES["distinct"], state)
-        case Explode(source, array, name, position, outer):
-            return ExplodeOperator(node.schema, compile_(array, source.schema), name, position, outer)
-        case Copies(source, name):
-            return NumberedCopies(source.schema, name, state)
+        case Distinct() | Lifetime() | Explode() | Copies():
+            return _of_rows(node, compile_, state)
         case SetOperation(_, _, kind, all_):
             if kind == "union":
                 return UnionAll(node.schema) if all_ else Multiplicities(node.schema, 2, RULES["distinct"], state)
@@ -184,6 +181,19 @@ def _call(each: Aggregation, compile_: Compile, schema: pa.Schema, *, stays: boo
         share_of(each),
         each.order,
     )
+
+
+def _of_rows(node: Distinct | Lifetime | Explode | Copies, compile_: Compile, state: OperatorState) -> Operator:
+    match node:
+        case Distinct():
+            return Multiplicities(node.schema, 1, RULES["distinct"], state)
+        case Lifetime(source, begins, ends):
+            one, two = ([(compile_(time, source.schema), us) for time, us in some] for some in (begins, ends))
+            return RowLifetimes(node.schema, one, two, state)
+        case Explode(source, array, name, position, outer):
+            return ExplodeOperator(node.schema, compile_(array, source.schema), name, position, outer)
+        case Copies(source, name):
+            return NumberedCopies(source.schema, name, state)
 
 
 def _window(node: WindowOver, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:

@@ -12,7 +12,7 @@ from ...conf.errors import QueryError
 from ...core.rows.exact_integers import HIGHEST, Int64s
 from ...expressions.calendar import FIRST_DAY, LAST_DAY
 from .arrangement import OperatorState
-from .operator import Operator, WaitingOperator
+from .operator import Evaluable, Operator, WaitingOperator
 from .streams import TOMBSTONE
 from .zsets import TIME, WEIGHT, Span, consolidated, delta_frame, expanded, int64s, settled
 
@@ -183,6 +183,49 @@ class HopWindow(WaitingOperator):
         ]
         weights = int64s(rows, WEIGHT) * sign
         return delta_frame(rows.select(self._columns).with_columns(bounds), times, weights)
+
+
+class RowLifetimes(WaitingOperator):
+    """The rows of a relation from the last of some times on, until before the first of others.
+
+    State: the changes to come: each row that is there or waits, by the time at which it leaves, and by that at which it
+    comes.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        begins: Sequence[tuple[Evaluable, int]],
+        ends: Sequence[tuple[Evaluable, int]],
+        state: OperatorState,
+    ) -> None:
+        super().__init__(schema)
+        self._begins, self._ends = begins, ends
+        more = [pa.field(name, pa.int64()) for name in (TIME, WEIGHT)]
+        self._pending = state.pending("pending", pa.schema([*schema, *more]))
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (rows,) = inputs
+        due = self._pending.take(span.until)
+        if rows.height == 0 and due.height == 0:
+            return self.nothing
+        known = np.ones(rows.height, dtype=np.bool_)
+        enters, leaves = int64s(rows, TIME).copy(), np.full(rows.height, HIGHEST)
+        for (time, after), ends in [*((each, False) for each in self._begins), *((each, True) for each in self._ends)]:
+            values = time.series(rows, "__at").cast(pl.Datetime("us")).to_physical()
+            known &= values.is_not_null().to_numpy()
+            at = values.fill_null(0).to_numpy() + after
+            leaves, enters = (np.minimum(leaves, at), enters) if ends else (leaves, np.maximum(enters, at))
+        some = np.flatnonzero(known & (enters < leaves))
+        there, weights = rows[some].select(*self.dtypes), int64s(rows, WEIGHT)[some]
+        moved = pl.concat([delta_frame(there, enters[some], weights), delta_frame(there, leaves[some], -weights)])
+        now = moved.get_column(TIME) < span.until
+        self._pending.add(consolidated(moved.filter(~now)))
+        return settled(pl.concat([due, moved.filter(now)]), span)
+
+    def contents(self) -> pl.DataFrame | None:
+        # What is to leave and does not come first.
+        return self._pending.all().with_columns(-pl.col(WEIGHT))
 
 
 class StoredRelation(Operator):

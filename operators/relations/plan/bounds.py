@@ -25,6 +25,7 @@ from .nodes import (
     Hop,
     Join,
     Latest,
+    Lifetime,
     Node,
     Now,
     Project,
@@ -59,7 +60,9 @@ class Growth:
 
 def never_changes(node: Node) -> bool:
     """Return whether a relation reads only stored relations, and so never changes."""
-    return all(each.static if isinstance(each, Stream) else not isinstance(each, Changes) for each in walk(node))
+    return all(
+        each.static if isinstance(each, Stream) else not isinstance(each, Changes | Lifetime) for each in walk(node)
+    )
 
 
 class Partners(NamedTuple):
@@ -191,6 +194,8 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         return inner
     if isinstance(node, WindowOver):
         return _windowed(node, inner, states)
+    if isinstance(node, Lifetime):
+        return _lifetime(node, inner, states)
     if isinstance(node, Explode):
         states.append(StateBound(node, ""))
         return replace(inner, times=inner.times | ({node.name} if goes_on(node.array, inner.times) else set()))
@@ -278,6 +283,17 @@ def _refuse_times(partition: Sequence[str], inner: Growth, node: Node) -> None:
             node,
             node,
         )
+
+
+def _lifetime(node: Lifetime, inner: Growth, states: list[StateBound]) -> Growth:
+    ends = [(moved(time), length) for time, length in node.ends]
+    stays = [shift[1] + length for shift, length in ends if shift is not None and shift[0] in inner.clocks]
+    until = length_text(max(min(stays), 0)) + " after their time" if stays else "their last time"
+    states.append(StateBound(node, f"rows, and their changes, until {until}"))
+    clocks = {} if node.begins else inner.clocks
+    # After another time of the row than those: by as much later as the row may come after it.
+    stay = max(0, *stays) + max(inner.clocks.values()) if stays else None
+    return Growth(times=inner.times, clocks=clocks, stay=stay)
 
 
 def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:

@@ -20,6 +20,7 @@ from .nodes import (
     Explode,
     GroupAggregates,
     Join,
+    Lifetime,
     Node,
     Order,
     Project,
@@ -160,6 +161,12 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
         return Where(source, condition), names
     if isinstance(node, Distinct):
         return Distinct(source), names
+    if isinstance(node, Lifetime):
+        times = (
+            sorted({(ordered(renamed(time, names)), us) for time, us in some}, key=content)
+            for some in (node.begins, node.ends)
+        )
+        return Lifetime(source, *map(tuple, times)), names
     if isinstance(node, Copies):
         made = _free("copy", source)
         return Copies(source, made), {**names, node.name: made}

@@ -176,6 +176,26 @@ class Where:
 
 
 @dataclass(frozen=True)
+class Lifetime:
+    """The rows of a relation from the last of some times on, until before the first of others: conditions on now().
+
+    Each time is an expression over the row, and the µs after it. A row without one of them is never there.
+    """
+
+    source: Relation
+    begins: tuple[tuple[Expression, int], ...]
+    ends: tuple[tuple[Expression, int], ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True)
 class Project:
     """Columns computed from each row, by name; multiplicities stay the same."""
 
@@ -438,6 +458,7 @@ StreamNode: TypeAlias = Stream | Sample | Changes
 Relation: TypeAlias = (
     WindowOver
     | Where
+    | Lifetime
     | Project
     | Join
     | GroupAggregates

@@ -18,6 +18,7 @@ from .nodes import (
     GroupAggregates,
     Join,
     Latest,
+    Lifetime,
     Node,
     Order,
     Project,
@@ -25,6 +26,7 @@ from .nodes import (
     RowWindow,
     SetOperation,
     Stream,
+    TimeRange,
     Top,
     UnboundedWindow,
     Where,
@@ -50,6 +52,8 @@ def _rewritten(node: Any) -> Any:
         return _where(_rewritten(node.source), conjuncts(node.condition))
     if isinstance(node, Project):
         return _project(_rewritten(node.source), node.columns)
+    if isinstance(node, Lifetime):
+        return _lifetime(replace(node, source=_rewritten(node.source)))
     if isinstance(node, Join):
         return _join(replace(node, left=_rewritten(node.left), right=_rewritten(node.right)))
     if isinstance(node, SetOperation):
@@ -63,6 +67,37 @@ def _rewritten(node: Any) -> Any:
         return replace(node, stream=_rewritten(node.stream))
     if node.inputs:  # a sample
         return replace(node, source=_rewritten(node.source))
+    return node
+
+
+def _lifetime(node: Lifetime) -> Relation:
+    """Move times as far down as conditions, and turn the time for which a stream's rows stay into a window."""
+    source = node.source
+    if isinstance(source, Where):
+        return _where(_lifetime(replace(node, source=source.source)), conjuncts(source.condition))
+    if isinstance(source, Project):
+        columns = dict(source.columns)
+        begins, ends = (
+            tuple((substituted(time, columns), us) for time, us in some) for some in (node.begins, node.ends)
+        )
+        return _project(_lifetime(Lifetime(source.source, begins, ends)), source.columns)
+    if isinstance(source, Join):
+        for side, mine in (("left", source.how not in {"right", "full"}), ("right", source.how in {"inner", "right"})):
+            known = set(getattr(source, side).schema.names)
+            begins, ends = (tuple(x for x in some if fields(x[0]) <= known) for some in (node.begins, node.ends))
+            if mine and ends and (side == "left" or source.as_of is None):
+                below = _lifetime(Lifetime(getattr(source, side), begins, ends))
+                joined = _join(replace(source, **{side: below}))
+                rest = [
+                    tuple(x for x in some if x not in gone) for some, gone in ((node.begins, begins), (node.ends, ends))
+                ]
+                return _lifetime(Lifetime(joined, *rest)) if rest[0] or rest[1] else joined
+    if isinstance(source, WindowOver) and isinstance(source.window, UnboundedWindow) and not node.begins:
+        origin = source.origin
+        (time, us), *more = node.ends
+        of_event = isinstance(origin, Stream) and isinstance(time, Field) and time.name == origin.event_time
+        if of_event and not more and us > 0:
+            return WindowOver(source.stream, TimeRange(us))
     return node
 
 

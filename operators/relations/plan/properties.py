@@ -14,6 +14,7 @@ from .nodes import (
     GroupAggregates,
     Join,
     Latest,
+    Lifetime,
     Node,
     Project,
     RowWindow,
@@ -43,13 +44,16 @@ def is_periodic(plan: Node) -> bool:
 def on_arrival(plan: Node) -> bool:
     """Return whether a plan can be evaluated as rows arrive, without waiting for the low-watermark.
 
-    Each window must be :class:`~.nodes.Latest` or over a stored relation. A row then replaces an older one of its key,
+    No row may leave as time passes, and each window must be
+    :class:`~.nodes.Latest` or over a stored relation. A row then replaces an older one of its key,
     or is superseded. Other windows depend on times that are certain only once the low-watermark passes them.
     """
-    return all(_is_newest(each) for each in walk(plan) if isinstance(each, WindowOver))
+    return all(_is_newest(each) for each in walk(plan) if isinstance(each, WindowOver | Lifetime))
 
 
-def _is_newest(node: WindowOver) -> bool:
+def _is_newest(node: WindowOver | Lifetime) -> bool:
+    if isinstance(node, Lifetime):
+        return False
     origin = node.origin
     return isinstance(origin, Stream) and (origin.static or isinstance(node.window, Latest))
 
@@ -83,7 +87,7 @@ def _all_keys(node: Node) -> list[Key]:
     match node:
         case WindowOver():
             return _of_window(node)
-        case Where(source, _):
+        case Where(source, _) | Lifetime(source):
             return _keys(source)
         case WindowFunctions(source, _, by, functions):
             groups = _names(by)
