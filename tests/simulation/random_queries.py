@@ -201,7 +201,7 @@ class Queries(Texts):
     def _query(self, types: str, depth: int) -> str:
         """Return a query with columns `c0`, `c1`, … of some types."""
         ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of, self._beside, self._ranked]
-        ways += [] if self._newest else [self._periods, self._near]
+        ways += [] if self._newest else [self._periods, self._near, self._nearest]
         if depth > 0:
             ways += [self._sets, self._first, self._named]
         return self._pick(ways)(types, depth)
@@ -312,6 +312,18 @@ class Queries(Texts):
         windows = self._rng.choices(("[RANGE UNBOUNDED]", "[RANGE 5 MINUTES]"), (3, 1), k=2)
         sides = f"trade {windows[0]} AS {one} {how} quote {windows[1]} AS {two} ON {on}"
         return f"SELECT {self._items(types, columns)} FROM {sides}"
+
+    def _nearest(self, types: str, _: int) -> str:
+        """Return rows with the nearest row before or after them, of which only the key and the time are sure."""
+        one, two = self._name_of(), self._name_of()
+        columns = [(f"{one}.{each}", kind) for each, kind in _STREAMS["trade"]]
+        other, key, time = self._pick((("quote", "sym", "t"), ("buses", "vehicle_id", "timestamp")))
+        columns += [(f"{two}.{key}", "s"), (f"MINUTE({two}.{time})", "i"), (f"SECOND({two}.{time})", "i")]
+        left, right = (f"[{self._pick(_WINDOWS)}]" for _ in range(2))
+        right = f"LATEST({other})" if other == "buses" else f"{other} {right}"
+        how = self._pick(("ASOF JOIN", "ASOF LEFT JOIN"))
+        on = f"{one}.sym = {two}.{key} AND {one}.t {self._pick(('>=', '>', '<=', '<'))} {two}.{time}"
+        return f"SELECT {self._items(types, columns)} FROM trade {left} AS {one} {how} {right} AS {two} ON {on}"
 
     def _order(self) -> str:
         return self._pick(("", " DESC", " NULLS LAST", " DESC NULLS FIRST"))
