@@ -49,12 +49,11 @@ from .plan.nodes import (
     WindowOver,
 )
 from .plan.properties import Clock, key_of
-from .session_window import SessionWindow
 from .slice_plan import Families, sliced
 from .stateless import ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
 from .window_functions import WindowCall, WindowFunctionsOperator
-from .windows import HopWindow, RowLifetimes, StoredRelation, TimeWindow
+from .windows import HopWindow, RowLifetimes, SessionWindow, StoredRelation, TimeWindow
 
 Compile = Callable[[Expression, pa.Schema], Evaluable]
 """Compiles an expression over rows of a schema."""

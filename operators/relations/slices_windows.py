@@ -13,8 +13,7 @@ import pyarrow as pa
 from ...core.rows.exact_integers import LOWEST
 from .arrangement import OperatorState
 from .operator import Operator
-from .slices import SliceDemand, Slices
-from .slices_points import WindowPoints, last_multiple
+from .slices import SliceDemand, Slices, WindowPoints, last_multiple
 from .windows import next_multiple
 from .zsets import BEGINNING, OLD, TIME, WEIGHT, Span, delta_frame, same_at, taken
 
