@@ -284,7 +284,8 @@ def check_ordered(kind: pa.DataType, column: str, text: str) -> None:
     if not is_ordered(kind):
         raise SchemaError(
             f"{text}: {column} is {kind}, whose values have no order here",
-            expected="numbers, strings, binaries, booleans, dates, times, timestamps or intervals of days and seconds",
+            expected="numbers, strings, binaries, booleans, dates, times, timestamps, intervals of days and seconds, "
+            "or arrays and structs of these",
         )
 
 

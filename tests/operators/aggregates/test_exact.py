@@ -231,6 +231,11 @@ def test_a_sum_of_decimals_is_exact_or_an_error():
         lowered([greatest, Decimal(1)], kind, sum=sum_("v"))
 
 
+def test_the_least_array_is_the_first_in_sparks_order():
+    arrays = [[2], [1, None], [1], [1, -5]]
+    assert lowered(arrays, pa.list_(pa.int64()), least=min_("v"), most=max_("v")) == {"least": [1], "most": [2]}
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_mean_of_decimals_is_rounded_half_up(sign):
     for rows, mean in ((8, "0.1250"), (64, "0.0156"), (32, "0.0313")):  # 1 / 64 is 0.015625, and 1 / 32 is 0.03125
@@ -245,7 +250,7 @@ def test_the_mean_of_decimals_is_rounded_half_up(sign):
         (sum_("v"), pa.bool_()),
         (avg("v"), pa.timestamp("us")),
         (stddev_pop("v"), pa.date32()),
-        (min_("v"), pa.list_(pa.int64())),
+        (min_("v"), pa.map_(pa.string(), pa.int64())),
         (first("v", "o"), pa.int64()),
         (max_("w"), pa.int64()),
     ],
