@@ -151,8 +151,8 @@ def _scanned(stream: str, rows: Sequence[Row], bound: int) -> pa.Table:
     return scanned(STREAMS[stream], cells, numbers, {"f": bound}, sequences=numbers, deleted=deleted)
 
 
-def for_duckdb(sql: str) -> str:
-    return sql.replace("<=>", "IS NOT DISTINCT FROM")
+def for_duckdb(sql: str, tau: int) -> str:
+    return sql.replace("<=>", "IS NOT DISTINCT FROM").replace("now()", f"make_timestamptz({tau})")
 
 
 @contextlib.contextmanager
@@ -241,7 +241,7 @@ class Campaign:
                 self._report(f"a hosted query failed: {failed[number]}\n{text}\n{as_written_steps(last)}")
                 continue
             try:
-                expected = answers.at(for_duckdb(text), _LAST - 1)
+                expected = answers.at(for_duckdb(text, _LAST - 1), _LAST - 1)
             except duckdb.Error:
                 self.outcome["not in DuckDB"] += 1
                 continue
@@ -305,7 +305,7 @@ def difference(text: str, changes: pl.DataFrame, rows: Sequence[Row], times: Ite
     """Return how the relation differs from DuckDB's at some time; empty if it does not."""
     answers = Answers(rows, set())
     for tau in times:
-        found, expected = rows_at(changes, tau), answers.at(for_duckdb(text), tau)
+        found, expected = rows_at(changes, tau), answers.at(for_duckdb(text, tau), tau)
         if found != expected:
             return f"at {tau - at(0)}: {dict(found - expected)} should be {dict(expected - found)}"
     return ""

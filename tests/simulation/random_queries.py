@@ -131,12 +131,22 @@ class Queries(Texts):
             return "HOP(trade, t, INTERVAL '2' MINUTE, INTERVAL '4' MINUTE)", _STREAMS[stream]
         return f"{stream} [{window}]", _STREAMS[stream]
 
+    def _recent(self) -> tuple[str, Columns]:
+        """Return rows that leave as time passes."""
+        stream = self._pick((*_STREAMS,))
+        time, rows = ("timestamp", "LATEST(buses)") if stream == "buses" else ("t", f"{stream} [RANGE UNBOUNDED]")
+        names = ", ".join(name for name, _ in _STREAMS[stream])
+        until = self._pick((f"{time} > now() - INTERVAL '2' MINUTE", f"{time} + INTERVAL '3' MINUTE >= now()"))
+        return f"(SELECT {names} FROM {rows} WHERE {until})", _STREAMS[stream]
+
     def _item(self, depth: int) -> tuple[str, Columns]:
         """Return an item of FROM with its alias, and its columns."""
         name = self._name_of()
         if depth > 0 and self._chance(0.35):
             types = self._types()
             text, columns = f"({self._query(types, depth - 1)})", [(f"c{at}", kind) for at, kind in enumerate(types)]
+        elif not self._newest and self._chance(0.1):
+            text, columns = self._recent()
         else:
             text, columns = self._base()
         return f"{text} AS {name}", [(f"{name}.{each}", kind) for each, kind in columns]
