@@ -1,6 +1,8 @@
 """Windows on Spark, from files to a Delta table, and their late rows as a stream of their own in a second query."""
 
+import datetime as dt
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +10,13 @@ import deltalake
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from kit.feeds import csv_feed, write_csv
 from kit.queries import run_to_end, write_to_end
-from kit.tables import read_frame, read_letters
+from kit.tables import read_frame, read_letters, read_table
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 import upstream
 from upstream.conf.errors import SchemaError
@@ -209,3 +213,41 @@ def test_a_late_tombstone_stays_one(spark, tmp_path):
     )
     assert read_frame(place / "late_table").select("k", "ms", "v").rows() == [(2, 2100, 8)]
     assert len(read_letters(place / "checkpoint" / "dead_letters")) == 3
+
+
+def test_every_value_of_a_late_row_comes_back(spark, tmp_path):
+    feed, checkpoint = tmp_path / "feed", tmp_path / "checkpoint"
+    feed.mkdir()
+    day = dt.datetime(2024, 2, 29, 1, 2, 3, 456789)
+    kinds: dict[str, tuple[Any, pa.DataType]] = {
+        "k": (1, pa.int64()), "t": (day.replace(tzinfo=dt.timezone.utc), pa.timestamp("us", "UTC")),
+        "b": (True, pa.bool_()), "i": (-128, pa.int8()), "l": (2**63 - 1, pa.int64()), "f": (0.1, pa.float32()),
+        "d": (-1e-308, pa.float64()), "nan": (float("nan"), pa.float64()), "inf": (float("-inf"), pa.float32()),
+        "s": ('é"\\\n', pa.string()), "x": (b"a\xff\\", pa.binary()), "day": (day.date(), pa.date32()),
+        "n": (day, pa.timestamp("us")), "dec": (Decimal("-12345678901234567890.10"), pa.decimal128(38, 2)),
+        "li": ([1, None], pa.list_(pa.int64())), "m": ([("a", 1.5)], pa.map_(pa.string(), pa.float64())),
+        "st": ({"a b": day, "x": b"\0"}, pa.struct([("a b", pa.timestamp("us")), ("x", pa.binary())])),
+        "null": (None, pa.string()),
+    }  # fmt: skip
+    late = pa.table({name: pa.array([value], kind) for name, (value, kind) in kinds.items()})
+    ahead = late.set_column(1, "t", pc.add(late.column("t"), dt.timedelta(days=1)))
+    schema = from_arrow_schema(late.schema, prefer_timestamp_ntz=True)
+    columns = ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
+    columns = columns.replace("a b:", "`a b`:")
+
+    def released() -> upstream.UpdateStream:
+        given: dict[str, Any] = {"schema": columns, "fileFormat": "parquet", "atEnd": "keep"}
+        given["watermark"] = upstream.Watermark.bounded("1 hour").guarded(confirmations=1)
+        return upstream.read(spark, feed, key="k", event_time="t", **given).ordered(shards=1, set_aside="late")
+
+    for number, rows in enumerate((ahead, late)):
+        pq.write_table(rows, feed / f"{number}.parquet")
+        run_to_end(released().write(tmp_path / "table", checkpoint=checkpoint))
+    assert len(read_letters(checkpoint / "dead_letters")) == 1
+    found = released().late_rows(checkpoint)
+    assert [(each.name, each.dataType) for each in found.schema.fields[:-1]] == [
+        (each.name, each.dataType) for each in schema.fields
+    ]
+    run_to_end(found.write(tmp_path / "late", checkpoint=tmp_path / "late_checkpoint"))
+    written = read_table(tmp_path / "late").select(late.column_names)
+    assert str(written.to_pylist()) == str(late.to_pylist())
