@@ -540,7 +540,8 @@ def _as_of(
     # A row's match never changes: it is the newest one of its key when the row comes.
     newest = WindowOver(other.bare, RowWindow(1, tuple(dict.fromkeys(keys))))
     right, _ = made_distinct(newest, lefts, other.alias or "right", context)
-    at_once = Join(_in_windows(left, Now()), right, how, tuple(pairs))
+    # Of a step with many rows of a key, an ASOF join pairs each with one, and another join looks at all pairs.
+    at_once = replace(made, left=_in_windows(left, Now()), right=right)
     return context.noted(WindowOver(Changes(at_once, "istream"), UnboundedWindow()), join), both, clock
 
 

@@ -168,24 +168,30 @@ def _nearer(
     places_of, at = places_of[places_of >= 0], at[places_of >= 0]
     stays = (right.before > 0) & ~right.changes
     low = np.maximum(places.nearest(stays[places.rows].astype(np.int64)) + 1, places.first)
-    by_place = np.argsort(places_of)
-    by_time = np.lexsort((at, places.groups[places_of]))
-    times = places.groups[places_of[by_time]] * size + at[by_time]
-    ranges = [
-        (np.searchsorted(places_of[by_place], low), np.searchsorted(places_of[by_place], places.last, side="right")),
-        (np.searchsorted(times, places.group * size + begins + 1), np.searchsorted(times, places.group * size + ends)),
-    ]
-    fewer = ranges[0][1] - ranges[0][0] <= ranges[1][1] - ranges[1][0]
-    for mine, order, (begin, end) in ((fewer, by_place, ranges[0]), (~fewer, by_time, ranges[1])):
-        some = np.flatnonzero(mine & (begin < end))
-        total = np.cumsum(end[some] - begin[some])
+    count = len(place_of)
+    for level, (rows, nodes) in enumerate(_intervals(begins + 1, ends)):
+        keys = (at >> level) * count + places_of
+        order = np.argsort(keys)
+        begin = np.searchsorted(keys[order], nodes * count + low[rows])
+        end = np.maximum(np.searchsorted(keys[order], nodes * count + places.last[rows], side="right"), begin)
+        total = np.cumsum(end - begin)
         cuts = np.searchsorted(total, np.arange(_MOST, total[-1] if len(total) else 0, _MOST))
-        for part in np.split(some, cuts):
+        for part in np.split(np.arange(len(rows)), cuts):
             which, event = expanded(begin[part], end[part])
-            row, event = part[which], order[event]
-            there = (at[event] > begins[row]) & (at[event] < ends[row])
-            there &= (places_of[event] >= low[row]) & (places_of[event] <= places.last[row])
-            yield np.unique(row[there] * size + at[event][there])
+            yield np.unique(rows[part[which]] * size + at[order[event]])
+
+
+def _intervals(begin: Int64s, end: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
+    """Divide ranges into intervals of 1, 2, 4, … numbers: yield, for each length, ranges and the intervals' numbers."""
+    ranges = np.arange(len(begin))
+    while len(ranges):
+        first = (begin % 2 > 0) & (begin < end)
+        begin = begin + first
+        last = (end % 2 > 0) & (begin < end)
+        end = end - last
+        yield np.append(ranges[first], ranges[last]), np.append(begin[first] - 1, end[last])
+        more = begin < end
+        ranges, begin, end = ranges[more], begin[more] >> 1, end[more] >> 1
 
 
 def _nodes(right: JoinRows, place_of: Int64s, moments: Int64s, size: int) -> Iterator[Int64s]:
@@ -197,14 +203,6 @@ def _nodes(right: JoinRows, place_of: Int64s, moments: Int64s, size: int) -> Ite
     begin = np.searchsorted(moments, steps.times)
     end = np.where(steps.lasts, size, np.append(begin[1:], 0))
     there = (steps.values[0] > 0) & (place_of[steps.ids] >= 0)
-    place, begin, end = place_of[steps.ids[there]], begin[there], end[there]
-    while len(place):
-        odd = (begin % 2 > 0) & (begin < end)
-        nodes = [begin[odd] * len(place_of) + place[odd]]
-        begin = begin + odd
-        odd = (end % 2 > 0) & (begin < end)
-        end = end - odd
-        nodes.append(end[odd] * len(place_of) + place[odd])
-        yield np.sort(np.concatenate(nodes))
-        more = begin < end
-        place, begin, end = place[more], begin[more] >> 1, end[more] >> 1
+    place = place_of[steps.ids[there]]
+    for ranges, nodes in _intervals(begin[there], end[there]):
+        yield np.sort(nodes * len(place_of) + place[ranges])

@@ -86,6 +86,24 @@ def test_rows_are_there_as_sql_finds_them_at_that_moment(sql, form, rows, others
             assert rows_at(changes, tau) == _expected(sql, frames, tau), tau
 
 
+@pytest.mark.parametrize("sql", QUERIES)
+@given(rows=_ROWS, others=_ROWS)
+def test_the_net_change_of_a_step_is_that_of_all_its_times(sql, rows, others):
+    plan = bind(f"{sql} EMIT CHANGES", CATALOG).plan
+    schema = dtypes_of(S.schema)
+    frames = {name: [row[:-1] for row in each] for name, each in (("s", rows), ("offers", others))}
+    given_ = {name: pl.DataFrame(each, schema=schema, orient="row") for name, each in frames.items()}
+    each, net = Evaluation(DictStore()), Evaluation(DictStore())
+    each.add("q", plan)
+    net.add("q", plan, collapse=True)
+    found = [], []
+    for hours in range(-1, 7):
+        now = END_US - (6 - hours) * 3_600_000_000 - 5 * 3_600_000_000
+        for evaluation, changes in zip((each, net), found, strict=True):
+            changes.append(evaluation.step(given_ if hours < 0 else {}, now).changes["q"])
+        assert rows_at(pl.concat(found[0])) == rows_at(pl.concat(found[1]))
+
+
 def test_of_a_stream_it_is_a_window_and_it_is_moved_below_joins():
     plan = bind(QUERIES[0], CATALOG).plan
     assert [each.window for each in walk(plan) if isinstance(each, WindowOver)] == [TimeRange(3_600_000_000)]
