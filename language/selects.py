@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from ..expressions.nodes import Expression
 from ..expressions.scalars import Visible
+from ..operators.relations.plan.bounds import only_grows
 from ..operators.relations.plan.nodes import Relation, Where
 from .arrays import bind_generators
 from .groups import bind_groups
@@ -52,7 +53,8 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
             raise context.text.error(
                 qualify, "QUALIFY has no function with OVER", hint="a plain condition belongs into WHERE"
             )
-        relation, streams = functions.joined(relation), False
+        relation = functions.joined(relation)
+        streams = streams and only_grows(relation)
     below = relation
     while isinstance(below, Where):
         below = below.source

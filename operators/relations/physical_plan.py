@@ -19,7 +19,7 @@ from .newest import NewestByArrival, NewestWindow
 from .operator import Evaluable, Operator
 from .ordered_rows import Ordered, TopRows
 from .plan.aggregates import error_of, share_of
-from .plan.bounds import changes_of_groups, needed_of, never_changes, only_grows
+from .plan.bounds import changes_of_groups, needed_of, never_changes, only_grows, rows_before
 from .plan.identity import identity
 from .plan.nodes import (
     Aggregation,
@@ -158,7 +158,8 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
                 WindowCall(_call(each.call, compile_, source.schema), each.frame, each.number) for each in functions
             ]
             groups = [compile_(each, source.schema) for each in by]
-            return WindowFunctionsOperator(node.schema, source.schema, ordered, groups, found, state)
+            before = rows_before(node)
+            return WindowFunctionsOperator(node.schema, source.schema, ordered, groups, found, state, before)
         case Changes(_, kind, every):
             return RelationStream(node.schema, every, state) if kind == "rstream" else DeltaStream(node.schema, kind)
 

@@ -19,6 +19,7 @@ from .ordered_rows import ROW, Ordered, OrderedRows, RowOrder
 from .plan.aggregates import OTHER_ROWS
 from .plan.nodes import Frame
 from .zsets import (
+    OLD,
     TIME,
     WEIGHT,
     Live,
@@ -170,7 +171,10 @@ _RANKS = {
 
 
 class WindowFunctionsOperator(OrderedRows):
-    """The columns of a relation with those of window functions over one partition and order."""
+    """The columns of a relation with those of window functions over one partition and order.
+
+    If rows come in their order and stay, the state is as many of each partition as are read ``before`` a row.
+    """
 
     def __init__(
         self,
@@ -180,9 +184,10 @@ class WindowFunctionsOperator(OrderedRows):
         by: Sequence[Evaluable],
         functions: Sequence[WindowCall],
         state: OperatorState,
+        before: int | None = None,
     ) -> None:
-        super().__init__(schema, source, order, by, state, _margin(functions))
-        self._functions = functions
+        super().__init__(schema, source, order, by, state, _margin(functions) if before is None else None)
+        self._functions, self._before = functions, before
         ranges = [each.frame for each in functions if each.frame.kind == "range"]
         self._line = order[0] if any(each.start or each.end for each in ranges) else None
         self._values = [
@@ -205,6 +210,8 @@ class WindowFunctionsOperator(OrderedRows):
         if self._line is not None:
             key = self._line[0].series(rows.rows, _KEY).to_physical().cast(pl.Int64)
             descending = self._line[1]
+        if self._before is not None:
+            return self._followed(rows, self._before, peer, values, lifted)
         found: list[pl.DataFrame] = []
         for part in rows.there():
             copied = _copied(part, peer, key, descending)
@@ -216,6 +223,29 @@ class WindowFunctionsOperator(OrderedRows):
         columns = [*distinct.get_columns(), *moved.drop(ROW, TIME, WEIGHT).get_columns()]
         needed = np.ones(rows.rows.height, dtype=np.bool_)
         return delta_frame(pl.DataFrame(columns), int64s(moved, TIME), int64s(moved, WEIGHT)), needed
+
+    def kept(self) -> Sequence[pl.DataFrame | None]:
+        return super().kept() if self._before is None else ()
+
+    def _followed(
+        self,
+        rows: RowOrder,
+        before: int,
+        peer: Int64s,
+        values: Mapping[str, pl.Series],
+        lifted: Sequence[pa.Table],
+    ) -> tuple[pl.DataFrame, Mask]:
+        """Return the new rows, each at its time: no row comes before another, and none leaves."""
+        steps, order = rows.steps, np.lexsort((rows.rank, rows.partition))
+        times, counts = steps.times[steps.firsts], steps.values[0][steps.lasts]
+        copied = _copied(Live(0, len(order), order, rows.partition[order], counts[order]), peer, None, False)
+        results = pl.DataFrame(self._results(copied, values, lifted))
+        new = np.flatnonzero(times[copied.ids] != OLD)
+        distinct = rows.rows.select(self._columns)[copied.ids[new]]
+        made = pl.DataFrame([*distinct.get_columns(), *results[new].get_columns()])
+        needed = np.zeros(rows.rows.height, dtype=np.bool_)
+        needed[copied.ids[copied.ends - copied.at <= before]] = True
+        return consolidated(delta_frame(made, times[copied.ids[new]], 1)), needed
 
     def _peers(self, rows: RowOrder) -> Int64s:
         """Return a number of each row's peers."""

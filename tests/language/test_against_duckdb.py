@@ -15,6 +15,8 @@ from kit.continuous import CATALOG, END_US, EPOCH, QUOTE, SHIFT, TRADE, rows_of_
 from kit.evaluated import changes_of_frames, plain, rows_at
 
 from upstream.language import bind
+from upstream.operators.relations.plan.bounds import state_of
+from upstream.operators.relations.plan.nodes import WindowFunctions
 from upstream.operators.relations.zsets import dtypes_of
 
 STREAMS = {each.name: each for each in (TRADE, QUOTE, SHIFT)}
@@ -262,3 +264,24 @@ def test_a_sum_of_doubles_leaves_as_it_came(over, drawn, cuts):
     changes = evaluated(f"SELECT n, SUM(px) OVER ({over}) AS s FROM {T}", {"trade": rows}, cuts)
     rest = changes.group_by("n", "s").agg(pl.col("__weight").sum()).filter(pl.col("__weight") != 0)
     assert rest.height == 0
+
+
+@pytest.mark.parametrize("where", ["", " WHERE n > 0"])
+@given(drawn=_TRADES, cuts=_CUTS)
+def test_rows_before_a_row_of_a_stream(where, drawn, cuts):
+    order = "PARTITION BY sym ORDER BY t"
+    first = {(sym, time): (sym, n, time) for sym, n, time in reversed(drawn)}
+    functions = f"LAG(n, 2) OVER ({order}) AS l, FIRST_VALUE(n) OVER ({order} ROWS 1 PRECEDING) AS f"
+    sql = f"SELECT sym, n, {functions} FROM trade{where}"
+    assert rows_kept(sql) == {"2 rows per (sym)"}
+    rows = _trades(list(first.values()))
+    changes = evaluated(sql, rows, cuts)
+    expected = expected_at(sql.replace("FROM trade", "FROM trade [RANGE UNBOUNDED]"), rows, END_US)
+    assert rows_at(changes, END_US) == expected
+    assert set(changes["__weight"]) <= {1, 2}
+
+
+def rows_kept(sql):
+    """Return the state of the window functions of a query."""
+    states = state_of(bind(sql, CATALOG).plan)
+    return {each.keeps for each in states if isinstance(each.node, WindowFunctions)}

@@ -24,6 +24,7 @@ from upstream.operators.relations.plan.nodes import Changes
         ("SELECT sym, SUM(n) OVER (ORDER BY t) AS s FROM trade", True),
         ("SELECT sym FROM trade QUALIFY ROW_NUMBER() OVER (ORDER BY n) = 1", True),
         ("SELECT sym, RANK() OVER (ORDER BY n) AS r FROM trade [NOW]", False),
+        ("SELECT sym, LAG(n) OVER (ORDER BY t) AS l FROM trade", True),
         ("SELECT sym FROM trade [NOW] QUALIFY RANK() OVER (ORDER BY n) = 1", False),
     ],
 )

@@ -419,17 +419,49 @@ def _top(node: Top, inner: Growth, states: list[StateBound]) -> Growth:
     return Growth(static=inner.static, retracts=not inner.static, times=inner.times)
 
 
+def rows_before(node: WindowFunctions) -> int | None:
+    """Return how many rows before a row its functions read, if rows come in their order and stay; None otherwise."""
+    try:
+        inner = growth_of(node.source)
+    except UnboundedError:
+        return None
+    return _rows_before(node, inner) if _only_grows(inner) else None
+
+
+def _rows_before(node: WindowFunctions, inner: Growth) -> int | None:
+    key = node.order[0] if len(node.order) == 1 else None
+    if key is None or key.descending or not isinstance(key.expression, Field):
+        return None
+    if inner.clocks.get(key.expression.name) != 0:
+        return None
+    most = 0
+    for each in node.functions:
+        frame, before = each.frame, each.number
+        if each.call.function != "lag":
+            if frame.kind == "range" or frame.start is None or frame.end is None or frame.end > 0:
+                return None
+            before = -frame.start
+        most = max(most, before)
+    return most
+
+
 def _functions(node: WindowFunctions, inner: Growth, states: list[StateBound]) -> Growth:
+    times = [each.call.name for each in node.functions if any(goes_on(x, inner.times) for x in each.call.arguments)]
+    by = f" per ({_names(node.by)})" if node.by else ""
+    before = _rows_before(node, inner) if _only_grows(inner) else None
+    if before is not None:
+        _few(node.by, inner, "OVER", node)
+        states.append(StateBound(node, f"{before} row{'' if before == 1 else 's'}{by}"))
+        return replace(inner, times=inner.times.union(times))
     if inner.grows:
         raise UnboundedError(
             "functions with OVER need all rows of the relation, and here they stay for ever",
-            "give the stream a window, s [RANGE 10 MINUTES], or keep the first rows: "
-            "WHERE r <= 10 over ROW_NUMBER() OVER (…) AS r in a subquery",
+            "give the stream a window, s [RANGE 10 MINUTES]; order LAG and ROWS n PRECEDING by its event time; or keep "
+            "the first rows: WHERE r <= 10 over ROW_NUMBER() OVER (…) AS r in a subquery",
             node,
             inner.source,
         )
-    states.append(StateBound(node, f"the rows below it, in order{f' per ({_names(node.by)})' if node.by else ''}"))
-    times = [each.call.name for each in node.functions if any(goes_on(x, inner.times) for x in each.call.arguments)]
+    states.append(StateBound(node, f"the rows below it, in order{by}"))
     return Growth(static=inner.static, retracts=not inner.static, times=inner.times.union(times))
 
 

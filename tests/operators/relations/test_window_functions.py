@@ -15,14 +15,16 @@ from upstream.operators.relations.plan.nodes import (
     Order,
     Project,
     TimeRange,
+    UnboundedWindow,
     WindowFunction,
     WindowFunctions,
     WindowOver,
 )
+from upstream.operators.relations.window_functions import WindowFunctionsOperator
 from upstream.operators.state import key_runs
 from upstream.operators.state.store import CountingStore, DictStore
 
-from .checking import LARGE, LONG, K, S, T, V, added, arrivals, check, frame, window, windows
+from .checking import LARGE, LONG, K, S, T, V, added, arrivals, check, frame, rows_of_s, window, windows
 
 WHOLE = Frame(start=None, end=None)
 NUMBERED = {"ntile": 3, "lag": 1, "lead": 2, "nth_value": 2}
@@ -182,3 +184,17 @@ def test_a_step_reads_the_rows_near_those_that_change():
     found = evaluation.step({"s": frame(S, [(3, "k700", 700, 20_000, True)])}, 4).changes["q"]
     assert sorted(found.select("k", "f", "__weight").rows()) == [("k700", 699, -1), ("k701", 699, 1), ("k701", 700, -1)]
     assert max(read) < 1_000
+
+
+def test_state_is_the_rows_before_the_next_one_where_rows_come_in_their_order():
+    store = DictStore()
+    plan = over(WindowOver(S, UnboundedWindow()), function("lag", V, number=2), keys=(T,))
+    evaluation = added({"q": plan}, store)
+    found = [evaluation.step(rows_of_s(*range(at, at + 5)), at + 5).changes["q"] for at in range(0, 20, 5)]
+    assert [row[3] for each in found for row in each.sort("t").rows()] == [None, None, *range(18)]
+    operator = next(each for each in evaluation._running.values() if isinstance(each.operator, WindowFunctionsOperator))
+    assert operator.state.rows == 2
+    evaluation.add("later", plan)
+    evaluation.step(rows_of_s(20), 21)
+    assert evaluation.whole_from("q") is not None
+    assert evaluation.whole_from("later") is None
