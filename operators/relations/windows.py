@@ -261,7 +261,7 @@ class StoredRelation(Operator):
         return self._pending.all()
 
 
-_AT, _START, _LATEST = "__at", "__start", "__last"
+_START, _LATEST = "__start", "__last"
 
 
 class SessionWindow(Operator):

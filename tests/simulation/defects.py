@@ -201,7 +201,7 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
     # ROWS 10^30 overflows in the job.
     "any-count": (
         6,
-        [(_any_count, tuple(f"language.{module}:count" for module in ("select_list", "selects", "sources")))],
+        [(_any_count, tuple(f"language.{module}:count" for module in ("over", "select_list", "sources")))],
     ),
     # A column _upstream is there twice when the rows for the table are made.
     "any-name": (5, [(_gives(False), ("language.binder:is_reserved",))]),
