@@ -1,5 +1,6 @@
 """A query over streams of a few rows: what changes in its result, and the relation at a time."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -105,12 +106,14 @@ def changes_of_frames(
 
 
 def plain(value: Any) -> Any:
-    """Return a value as it compares with that of another engine."""
+    """Return a value as it compares with that of another engine: NaN is equal to itself."""
     if isinstance(value, dict):
         return plain(list(cast("dict[str, Any]", value).values()))
     if isinstance(value, list | tuple):
         return tuple(plain(each) for each in cast("list[Any]", value))
-    return round(value, 7) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else round(value, 7)
+    return value
 
 
 def rows_at(changes: pl.DataFrame, tau: int | None = None) -> Counter[tuple[Any, ...]]:

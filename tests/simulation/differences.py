@@ -42,6 +42,7 @@ from .hosted_rows import STREAMS, Row, at, cells_of
 from .random_queries import Queries
 
 _TOGETHER = 12
+_ODD = {**dict.fromkeys((2.5, 5.0), float("nan")), **dict.fromkeys((1.5, 3.0), -0.0)}
 _UNITS = 16
 _END = at(_UNITS * 4)
 _LAST = at(_UNITS) + 1
@@ -51,10 +52,12 @@ Step = tuple[list[Row], int]
 
 def history(rng: random.Random) -> list[Step]:
     """Return rows in steps in any order of arrival, each step with its low-watermark."""
-    rows, keys = list[Row](), rng.choice((4, 4, 30))
+    rows, keys, odd = list[Row](), rng.choice((4, 4, 30)), rng.random() < 0.2
     for number in range(rng.choice((4, 12, 25, 25, 100))):
         stream, unit = rng.choice(("trade", "quote", "buses", "buses")), rng.randrange(_UNITS)
         cells = cells_of(stream, rng.randrange(keys), rng.randrange(6), at(unit))
+        if odd:
+            cells = tuple(_ODD.get(each, each) if isinstance(each, float) else each for each in cells)
         rows.append(Row(stream, stream, cells, at(unit), 0, number, stream == "buses" and rng.random() < 0.25, 0))
     return steps_of(rows, rng)
 

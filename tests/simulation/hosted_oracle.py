@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from kit import evaluated
 
 from .hosted_rows import STREAMS, Row, Taken
 
@@ -97,7 +98,7 @@ def plain(value: Any) -> Any:
     """A value that compares with that of another engine; a moment in µs."""
     if isinstance(value, datetime):
         return round(value.timestamp() * 1e6)
-    return round(value, 7) if isinstance(value, float) else value
+    return evaluated.plain(value)
 
 
 def relation(text: str) -> tuple[str, str]:
