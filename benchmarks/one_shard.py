@@ -26,8 +26,8 @@ from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, deleted_mask, 
 from upstream.expressions.nodes import Field
 from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.aggregates.parts import Aggregate
+from upstream.operators.grouped.groups import GroupShard
 from upstream.operators.grouped.plan import GroupPlan
-from upstream.operators.grouped.shard import GroupShard
 from upstream.operators.joins.latest_changes import LatestJoinShard, VersionShard
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.relations.evaluation import Evaluation

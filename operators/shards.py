@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from ..plan.newest_nodes import WindowVersions
 from ..plan.nodes import Queue, Reorder, StatefulNode
+from .grouped.groups import GroupShard
 from .grouped.plan import GroupPlan, GroupWindowPlan
-from .grouped.shard import GroupShard
 from .grouped.window_shard import WindowGroupShard, WindowVersionShard
 from .ingest.plan import IntakePlan
 from .ingest.shard import IntakeShard, intake_pack

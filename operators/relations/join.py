@@ -18,7 +18,7 @@ from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
 from .newest import NewestByArrival
 from .operator import Evaluable, Operator, RowOperator, needed
-from .plan.bounds import Partners
+from .plan.periods import Partners
 from .zsets import (
     OLD,
     TIME,

@@ -1,14 +1,17 @@
-"""Expressions of times: which go on for ever, and for how long they have one value."""
+"""Expressions of times: which go on for ever, for how long they have one value, and which rows they let meet."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 import pyarrow.types as patypes
 
-from ....expressions.nodes import Call, Constant, Expression, Field
+from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from ....expressions.nodes import walk as walk_parts
+from .nodes import Join
 
 # Parts of a time that come again: they have few values.
 _CYCLIC = frozenset(
@@ -138,3 +141,56 @@ def length_text(us: int) -> str:
         if us and us % unit == 0:
             return f"{us // unit} {name}" + ("" if us == unit else "s")
     return f"{us} microseconds"
+
+
+class Partners(NamedTuple):
+    """The time range of a row's join partners."""
+
+    column: str  # The row's time, or another column that ends its range, such as `expires`.
+    after: int  # By how many µs the partner's time may be later.
+
+
+def partners_of(join: Join, left: Collection[str], right: Collection[str]) -> tuple[Partners | None, Partners | None]:
+    """Return the time ranges of partners of a left and a right row; ``left`` and ``right`` are the event times.
+
+    A range that ends after an event time is preferred: the others end where the rows themselves say. ASOF has none, as
+    the nearest partner may leave at any time, and another one take its place.
+    """
+    if join.as_of is not None:
+        return None, None
+
+    def soonest(ends: Iterable[Partners], times: Collection[str]) -> Partners | None:
+        return min(ends, key=lambda each: (each.column not in times, each.after), default=None)
+
+    # low − high ≤ bound
+    found = [*_differences(join)]
+    columns = join.left.schema.names, join.right.schema.names
+    of_left = (Partners(high, bound) for low, high, bound in found if low in right and high in columns[0])
+    of_right = (Partners(high, bound) for low, high, bound in found if low in left and high in columns[1])
+    return soonest(of_left, left), soonest(of_right, right)
+
+
+def _differences(join: Join) -> Iterable[tuple[str, str, int]]:
+    for one, other in join.on:
+        yield from _difference("eq", one, other)
+    for each in conjuncts(join.condition):
+        if isinstance(each, Call) and each.function in {"le", "lt", "ge", "gt", "eq"}:
+            yield from _difference(each.function, each.arguments[0], each.arguments[1])
+        elif isinstance(each, Call) and each.function == "between":
+            yield from _difference("ge", each.arguments[0], each.arguments[1])
+            yield from _difference("le", each.arguments[0], each.arguments[2])
+
+
+def _difference(function: str, one: Expression, other: Expression) -> Iterable[tuple[str, str, int]]:
+    first, second = moved(one), moved(other)
+    if first is None or second is None:
+        return
+    more = CLOCKS_SET_US * sum(
+        isinstance(each, Call) and each.function.endswith("_in_zone")
+        for side in (one, other)
+        for each in walk_parts(side)
+    )
+    if function in {"le", "lt", "eq"}:
+        yield first[0], second[0], second[1] - first[1] + more
+    if function in {"ge", "gt", "eq"}:
+        yield second[0], first[0], first[1] - second[1] + more

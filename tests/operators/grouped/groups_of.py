@@ -12,8 +12,8 @@ from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.approximate import approx_count_distinct, heavy_hitters, median
 from upstream.operators.aggregates.custom import aggregate
 from upstream.operators.aggregates.functions import any_value, avg, collect, count, first, last, max_, min_, sum_
+from upstream.operators.grouped.groups import GroupShard
 from upstream.operators.grouped.plan import GroupPlan
-from upstream.operators.grouped.shard import GroupShard
 from upstream.operators.joins.latest_changes import VersionShard
 from upstream.operators.joins.latest_plan import LatestSide, VersionPlan
 from upstream.operators.state.store import DictStore

@@ -9,10 +9,10 @@ from upstream.operators.relations.plan.bounds import (
     goes_on,
     length_text,
     never_changes,
-    partners_of,
     state_of,
 )
 from upstream.operators.relations.plan.nodes import Join
+from upstream.operators.relations.plan.periods import partners_of
 
 S = 1_000_000
 WITHIN = "a.t BETWEEN b.t AND b.t + INTERVAL '2' SECONDS"

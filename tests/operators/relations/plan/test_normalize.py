@@ -4,9 +4,9 @@ import pytest
 from kit.continuous import CATALOG, QUOTE, TRADE, bound, only, relation
 
 from upstream.language import bind
-from upstream.operators.relations.plan.bounds import partners_of
 from upstream.operators.relations.plan.nodes import Join, Now, Project, Where, WindowOver, walk
 from upstream.operators.relations.plan.normalize import zoned
+from upstream.operators.relations.plan.periods import partners_of
 
 A, B = "trade [NOW] a", "quote [NOW] b"
 
