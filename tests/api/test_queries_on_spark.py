@@ -59,26 +59,26 @@ def test_another_process_changes_what_runs(spark, tmp_path):
     def begun(name: str, *columns: str) -> None:
         there(name, lambda table: table.collect_schema().names(), [*columns])
 
-    def told(*arguments: str) -> None:
-        done = run_command("queries", tmp_path / "cp", *arguments)
+    def told(statement: str) -> None:
+        done = run_command("sql", statement, "--checkpoint", tmp_path / "cp")
         assert done.returncode == 0, done.stderr
 
     try:
         assert job.name == "lake"
         has("fleet", (2,))
-        told("register", "fast", "SELECT bus, speed FROM LATEST(buses) WHERE speed > 15")
+        told("CREATE MATERIALIZED VIEW fast AS SELECT bus, speed FROM LATEST(buses) WHERE speed > 15")
         begun("fast", "bus", "speed")
         arrive(tmp_path, 2, ("a", 11, 30), ("b", 12, 10), ("c", 13, 40))
         has("fleet", (3,))
         has("fast", ("a", 30), ("c", 40))
-        told("alter", "fast", "SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35")
+        told("ALTER MATERIALIZED VIEW fast AS SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35")
         begun("fast", "bus", "more")
         arrive(tmp_path, 3, ("a", 21, 20), ("c", 22, 50), ("d", 23, 0))
         has("fleet", (4,))
         has("fast", ("c", 51))
         fleet = pl.col("name") == "fleet"
         wait_for(lambda: (queries.list().filter(fleet)["staleness"][0] or 0) > 0, job.exception, "a staleness")
-        told("drop", "fast")
+        told("DROP MATERIALIZED VIEW fast")
         arrive(tmp_path, 4, ("e", 31, 60))
         has("fleet", (5,))
     finally:
@@ -122,7 +122,7 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
         write_deltalake(table, pa.table({"bus": ["b", "c", "d"], "name": ["Bo", "Cy", "Di"]}), mode="overwrite")
         arrive(tmp_path, 2, ("d", 11, 10))
         has("named", ("a", "Ada"), ("b", "Bob"), ("c", None), ("d", None))
-        done = run_command("queries", tmp_path / "cp", "refresh", "names")
+        done = run_command("sql", "REFRESH TABLE names", "--checkpoint", tmp_path / "cp")
         assert done.returncode == 0, done.stderr
         has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"))
         has("none")
