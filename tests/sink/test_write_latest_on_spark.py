@@ -104,7 +104,6 @@ class InArrow:
     key: tuple[str, ...] = ()
     time: str | None = None
     shards: int | None = None
-    reports: tuple[str, ...] = ()
     inputs: tuple[tuple[str, str], ...] = ()
     aside: tuple[tuple[str, str], ...] = ()
 
@@ -196,19 +195,6 @@ def test_a_batch_that_spark_repeats(spark, feed, place, form):
     run(form(feed.stream(spark)), place)
     assert latest(place["path"])["a"] == (3.0, 3)
     assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1, 2]
-
-
-def test_operators_that_report_elsewhere_are_refused(spark, feed, place):
-    feed.add([("a", 1, 1)])
-    checkpoint = place["checkpointLocation"]
-    reports = (f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
-    stream = InArrow(feed.stream(spark), ("k",), "t", reports=reports)
-    # With a condition Spark holds the rows from there on, and the operators are there all the same.
-    for more in ({}, {"deleteWhen": "n < 0"}):
-        with pytest.raises(OptionError, match=f"report to {checkpoint}-2/upstream-queue"):
-            run(stream, place, **more)
-    run(dataclasses.replace(stream, reports=(f"{checkpoint}/below/upstream-windows/0",)), place)
-    assert latest(place["path"]) == {"a": (1.0, 1)}
 
 
 def test_errors_reach_the_user(spark, feed, place):
