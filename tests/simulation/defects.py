@@ -207,7 +207,7 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
     "any-name": (5, [(_gives(False), ("language.binder:is_reserved",))]),
     # A jump of event time by a year is one step, with the results at all multiples of a period.
     "any-jump": (
-        148,
+        1423,
         [
             (
                 _becomes(1 << 60),
