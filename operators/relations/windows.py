@@ -224,7 +224,7 @@ class RowLifetimes(WaitingOperator):
         known = np.ones(rows.height, dtype=np.bool_)
         enters, leaves = int64s(rows, TIME).copy(), np.full(rows.height, HIGHEST)
         for (time, after), ends in [*((each, False) for each in self._begins), *((each, True) for each in self._ends)]:
-            values = time.series(rows, "__at").cast(pl.Datetime("us")).to_physical()
+            values = time.series(rows, _AT).cast(pl.Datetime("us")).to_physical()
             known &= values.is_not_null().to_numpy()
             at = values.fill_null(0).to_numpy() + after
             leaves, enters = (np.minimum(leaves, at), enters) if ends else (leaves, np.maximum(enters, at))

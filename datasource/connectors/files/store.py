@@ -216,13 +216,6 @@ class FileAccess:
     def is_pattern(self, path: str) -> bool:
         return is_pattern(path) if is_remote(path) else has_magic(path)
 
-    def folder_of(self, address: str) -> str:
-        """Return the folder that an address or a pattern in a store begins with."""
-        before = address
-        while is_pattern(before) or self._is_object(before):
-            before = before.rpartition("/")[0]
-        return before
-
     def find(
         self, path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
     ) -> Iterator[tuple[str, Seen]]:
@@ -252,10 +245,6 @@ class FileAccess:
         for info in listed:
             if info.type == pa_fs.FileType.File:
                 yield info.path, (info.size, info.mtime_ns or 0)
-
-    def _is_object(self, address: str) -> bool:
-        bucket, key = self._bucket(address)
-        return bool(key) and bucket.has(key)
 
     def _bucket(self, path: str) -> tuple[TableFolder, str]:
         scheme, _, bucket, *key = path.split("/")
