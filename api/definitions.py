@@ -127,7 +127,7 @@ class StoredRelations:
     checkpoint: str
     _given: GivenForTables
 
-    def relation(self, name: str, table: str | os.PathLike[str]) -> None:
+    def table(self, name: str, table: str | os.PathLike[str]) -> None:
         """Declare a Delta table, as it is now, that queries read. If the relation is there already, nothing changes.
 
         Parameters
@@ -155,9 +155,9 @@ class StoredRelations:
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="relation_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.relation("models", "vehicles")
-        >>> queries.register("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM models)")
+        >>> queries.source("buses", stream)
+        >>> queries.table("models", "vehicles")
+        >>> queries.create("known", "SELECT * FROM LATEST(buses) WHERE vehicle_id IN (SELECT vehicle_id FROM models)")
         """
         declare(self.checkpoint, name, absolute_location(path_argument("table", table)), self._given.storage)
 
@@ -183,12 +183,12 @@ class StoredRelations:
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="refresh_cp", to="lake")
-        >>> queries.relation("models", "vehicles")
+        >>> queries.table("models", "vehicles")
         >>> queries.refresh("models")
         """
         refresh(self.checkpoint, name, self._given.storage)
 
-    def drop_relation(self, name: str) -> None:
+    def drop_table(self, name: str) -> None:
         """Forget a relation that no query and no view names. Its table stays as it is.
 
         Parameters
@@ -203,13 +203,13 @@ class StoredRelations:
 
         Examples
         --------
-        >>> queries = us.queries(spark, checkpoint="drop_relation_cp", to="lake")
-        >>> queries.relation("models", "vehicles")
-        >>> queries.drop_relation("models")
+        >>> queries = us.queries(spark, checkpoint="drop_table_cp", to="lake")
+        >>> queries.table("models", "vehicles")
+        >>> queries.drop_table("models")
         """
-        record(self.checkpoint, Change("drop_relation", name))
+        record(self.checkpoint, Change("drop_table", name))
 
-    def relations(self) -> dict[str, str]:
+    def tables(self) -> dict[str, str]:
         """Return the stored relations by name, each with its table and the version that queries read.
 
         Returns
@@ -218,7 +218,7 @@ class StoredRelations:
 
         Examples
         --------
-        >>> us.queries(checkpoint="relations_cp", to="lake").relations()
+        >>> us.queries(checkpoint="relations_cp", to="lake").tables()
         {}
         """
         return {name: str(each.table) for name, each in registry_now(self.checkpoint).catalog.relations.items()}

@@ -179,7 +179,7 @@ def define_sources(
         if isinstance(each, CreateSource):
             define_source(job, spark, each)
     for each in sources:
-        job.stream(each.name, each.stream, updates=each.updates)
+        job.source(each.name, each.stream, updates=each.updates)
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
@@ -188,7 +188,7 @@ def define_source(job: Queries, spark: SparkSession, statement: CreateSource) ->
     arguments.setdefault("deadletters", dead_letters_folder(job.checkpoint))
     try:
         stream = read(spark, **arguments)
-        job.stream(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
+        job.source(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
     except Exception as error:
         masked = str(error)
         for each in statement.options.values():

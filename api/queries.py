@@ -96,9 +96,9 @@ class Queries(StoredRelations):
     Examples
     --------
     >>> queries = us.queries(spark, checkpoint="buses_cp", to="lake")
-    >>> queries.stream("buses", stream)
-    >>> queries.view("fast", "SELECT vehicle_id, speed FROM LATEST(buses) WHERE speed > 10")
-    >>> queries.register("fastest", "SELECT MAX(speed) AS speed FROM fast", weight=2)
+    >>> queries.source("buses", stream)
+    >>> queries.create_view("fast", "SELECT vehicle_id, speed FROM LATEST(buses) WHERE speed > 10")
+    >>> queries.create("fastest", "SELECT MAX(speed) AS speed FROM fast", weight=2)
     >>> queries.list().select("name", "weight", "active").rows()
     [('fastest', 2.0, True)]
     """
@@ -112,7 +112,7 @@ class Queries(StoredRelations):
         self._time_zone = time_zone  # of texts, without a session
         self._streams: dict[str, UpdateStream] = {}
 
-    def stream(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
+    def source(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
         """Declare a stream that queries read. A program does so each time before it starts the job.
 
         Parameters
@@ -139,13 +139,13 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="streams_cp", to="lake")
-        >>> queries.stream("buses", stream)
+        >>> queries.source("buses", stream)
         """
         define(self.checkpoint, name, stream, updates=updates)
         self._streams[name] = stream
 
-    def register(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
-        """Register a query. If a query of this name and text is there, nothing changes.
+    def create(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
+        """Create a query. If a query of this name and text is there, nothing changes.
 
         Parameters
         ----------
@@ -173,19 +173,19 @@ class Queries(StoredRelations):
         A query that is there stays as it is, also if someone altered its weight or deactivated it.
 
         Functions of timestamps, such as ``HOUR`` and a cast to text, follow the session's time zone
-        (``spark.sql.session.timeZone``); without a session, UTC. The query keeps the zone with which it was registered.
+        (``spark.sql.session.timeZone``); without a session, UTC. The query keeps the zone with which it was created.
 
         Examples
         --------
-        >>> queries = us.queries(spark, checkpoint="register_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries = us.queries(spark, checkpoint="create_cp", to="lake")
+        >>> queries.source("buses", stream)
+        >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         """
         zone = self._zone()
-        change = Change("register", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
+        change = Change("create", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
         self._record(change)
 
-    def view(self, name: str, query: str) -> None:
+    def create_view(self, name: str, query: str) -> None:
         """Create a view. If a view of this name and text is there, nothing changes.
 
         Parameters
@@ -205,8 +205,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="view_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
+        >>> queries.source("buses", stream)
+        >>> queries.create_view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
         """
         self._record(Change("view", name, query))
 
@@ -233,8 +233,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="alter_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.source("buses", stream)
+        >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.alter("count", weight=4)
         """
         self._record(Change("alter", name, query, weight=weight, time_zone=self._zone()))
@@ -257,8 +257,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="activate_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)", active=False)
+        >>> queries.source("buses", stream)
+        >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)", active=False)
         >>> queries.activate("count")
         """
         self._record(Change("activate", name))
@@ -281,8 +281,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="deactivate_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.source("buses", stream)
+        >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.deactivate("count", reason="nobody reads it")
         """
         self._record(Change("deactivate", name, reason=reason))
@@ -312,8 +312,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="drop_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.source("buses", stream)
+        >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.drop("count")
         """
         drop_query(self.checkpoint, name, delete_table=delete_table, options=self._given.options)
@@ -334,8 +334,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="drop_view_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
+        >>> queries.source("buses", stream)
+        >>> queries.create_view("fast", "SELECT * FROM LATEST(buses) WHERE speed > 10")
         >>> queries.drop_view("fast")
         """
         self._record(Change("drop_view", name))
@@ -362,7 +362,7 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="explain_cp", to="lake")
-        >>> queries.stream("buses", stream)
+        >>> queries.source("buses", stream)
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
         result: a relation, kept as a table (n int64)
         """
@@ -405,8 +405,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="start_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+        >>> queries.source("buses", stream)
+        >>> queries.create("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.start(availableNow=True).awaitTermination()
         >>> queries.rows("fleet").collect().rows()
         [(2,)]
@@ -445,8 +445,8 @@ class Queries(StoredRelations):
         Examples
         --------
         >>> queries = us.queries(spark, checkpoint="rows_cp", to="lake")
-        >>> queries.stream("buses", stream)
-        >>> queries.register("fastest", "SELECT MAX(speed) AS speed FROM LATEST(buses)")
+        >>> queries.source("buses", stream)
+        >>> queries.create("fastest", "SELECT MAX(speed) AS speed FROM LATEST(buses)")
         >>> queries.start(availableNow=True).awaitTermination()
         >>> queries.rows("fastest").collect().rows()
         [(4.5,)]
@@ -460,7 +460,7 @@ class Queries(StoredRelations):
         -------
         polars.DataFrame
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
-            ``whole_from``: the event time from which its results lack nothing, the year 1 for all times, null if that
+            ``complete_from``: the event time from which its results lack nothing, the year 1 for all times, null if that
             is not certain; ``staleness``: how old the rows were that its table took last, in seconds (the 99th
             percentile); ``waiting``: how old the oldest row is behind results that wait for a later batch, in seconds.
 
@@ -468,7 +468,7 @@ class Queries(StoredRelations):
         --------
         >>> queries = us.queries(checkpoint="list_cp", to="lake")
         >>> queries.list().columns
-        ['name', 'text', 'weight', 'active', 'reason', 'whole_from', 'staleness', 'waiting']
+        ['name', 'text', 'weight', 'active', 'reason', 'complete_from', 'staleness', 'waiting']
         """
         return listed(self._registry(), Reports(folder_at(self.checkpoint)).read(), now_us())
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import frame_argument, path_argument, text_argument, word_argument
+from ..conf.options import frame_argument, path_argument, python_options, text_argument, word_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options
 from ..core.rows.key import Key, json_tree
 from ..core.rows.system_column import DELETED, SYSTEM
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
-from ..datasource.latest_stream import latest_options, load_source
+from ..datasource.latest_stream import checkpoint_option, latest_options, load_source
 from ..operators.compile import BoundStream, bind, in_stages, late_letters
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
@@ -61,7 +61,7 @@ class UpdateStream(WindowsAndJoins):
 
     Examples
     --------
-    >>> rows = spark.readStream.format("upstream").options(key="vehicle_id", time="timestamp").load("feed/")
+    >>> rows = spark.readStream.format("upstream").options(key="vehicle_id", eventTime="timestamp").load("feed/")
     >>> stream = us.UpdateStream(rows, key="vehicle_id", event_time="timestamp")
     """
 
@@ -152,7 +152,7 @@ class UpdateStream(WindowsAndJoins):
         Guarantee: rows, their system column and punctuation are a function of the rows that `df` gives for a batch, and
         of the batch's time, which is their arrival. It takes a shuffle by `feed`.
 
-        There is no ``atEnd``: windows that are open at the end of a bounded run stay open for the next one.
+        There is no ``onEnd``: windows that are open at the end of a bounded run stay open for the next one.
 
         Examples
         --------
@@ -297,7 +297,7 @@ class UpdateStream(WindowsAndJoins):
         target: str | None = None,
         metrics_location: str | os.PathLike[str] | None = None,
         delete_when: str | Column | None = None,
-        sequence: str | Sequence[str] | None = None,
+        sequence_by: str | Sequence[str] | None = None,
         **options: Any,
     ) -> DataStreamWriter:
         """Write the newest row of each key into a Delta table, exactly once.
@@ -318,7 +318,7 @@ class UpdateStream(WindowsAndJoins):
             Where a Delta table with a row of figures for each commit is kept.
         delete_when
             A condition: a row in which it is true deletes its key.
-        sequence
+        sequence_by
             Columns that order the rows of a key in place of the event time, such as a log position, or
             ``("source.file", "source.pos")``, compared in that order.
         **options
@@ -345,7 +345,7 @@ class UpdateStream(WindowsAndJoins):
         >>> query = stream.write("speeds", checkpoint="speeds_cp").trigger(availableNow=True).start()
         >>> query.awaitTermination()
         """
-        twice = [name for name in options if name.lower() in ("checkpointlocation", "path")]
+        twice = [name for name in python_options(options) if name.lower() in ("checkpointlocation", "path")]
         if twice:
             raise OptionError(
                 f"the option {twice[0]} is given beside table and checkpoint", expected="each once", hint="leave it out"
@@ -359,12 +359,12 @@ class UpdateStream(WindowsAndJoins):
             key=keys,
             event_time=event_time,
             buckets=buckets,
-            expectedKeys=expected_keys,
+            expected_keys=expected_keys,
             target=target,
-            metricsLocation=metrics_location,
-            deleteWhen=delete_when,
-            sequence=sequence,
-            checkpointLocation=path_argument("checkpoint", checkpoint),
+            metrics_location=metrics_location,
+            delete_when=delete_when,
+            sequence_by=sequence_by,
+            checkpoint=path_argument("checkpoint", checkpoint),
             **options,
         )
 
@@ -452,6 +452,7 @@ def read(
     watermark: Watermark | None = None,
     watermark_delay: str | None = None,
     coalesce: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: object,
 ) -> UpdateStream:
     """Read a feed as a stream of updates.
@@ -474,8 +475,11 @@ def read(
     coalesce
         Let only the newest row of each key leave a task in each batch. Right for a table or a queue; windows need every
         row, and refuse it.
+    checkpoint
+        The checkpoint of the query that will write the stream. The source then keeps malformed rows, the inferred
+        schema, and its list of files there.
     **options
-        Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``timeFormat="epoch_ms"``.
+        Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``time_format="epoch_ms"``.
 
     Returns
     -------
@@ -494,7 +498,7 @@ def read(
     """
     keys = Key.given(key)
     time = text_argument("event_time", event_time)
-    spelt = next((name for name in options if name.lower() == "time"), None)
+    spelt = next((name for name in options if name.lower() == "eventtime"), None)
     if spelt is not None:
         raise OptionError(
             f"{spelt}={options[spelt]!r}",
@@ -506,7 +510,7 @@ def read(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
-    asked = {**latest_options(keys, time), "coalesce": str(bool(coalesce)).lower()}
+    asked = {**latest_options(keys, time), "coalesce": str(bool(coalesce)).lower(), **checkpoint_option(checkpoint)}
     asked |= {} if policy is None else policy.options()
     df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
     return UpdateStream(df, key=keys, event_time=time)

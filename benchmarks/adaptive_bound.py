@@ -1,4 +1,4 @@
-"""Measure completeness against latency on recorded streams, with fixed and learned bounds (``progress=adaptive``)."""
+"""Measure completeness against latency on recorded streams, with fixed and learned bounds (``watermark=adaptive``)."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _micros(rows: pa.Table) -> np.ndarray:
 def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0, *, sql: bool = False) -> JoinOutcome:
     """Run one of ``none``, ``periodic`` or ``on demand``."""
     joined, results = SqlJoin() if sql else ShardJoin(), list[tuple[int, int]]()
-    progress = [FeedProgress(Policy("heartbeat")) for _ in RATES]
+    progress = [FeedProgress(Policy("arrival")) for _ in RATES]
     for each in progress:
         each.close_batch(0)
     heard, on_demand = [0, 0], OnDemandWatermark(internal=True)

@@ -42,7 +42,7 @@ def batch_of(keys: int, rows: int, batch_id: int) -> pa.RecordBatch:
 def write(folder: Path, durability: str, batch_id: int, rows: pa.RecordBatch, engine: str) -> tuple[float, float]:
     """Write one batch, and return its seconds by the clock and of the processor."""
     given = {"path": str(folder / "table"), "checkpointLocation": str(folder / "checkpoint"), "lease": "0 s"}
-    given |= {"key": "k", "time": "t", "buckets": "16", "durability": durability, "engine": engine}
+    given |= {"key": "k", "eventTime": "t", "buckets": "16", "durability": durability, "engine": engine}
     given |= {"indexLocation": str(folder / "index"), "maintenance": "off"}
     began, busy = time.perf_counter(), time.process_time()
     writer = stream_writer(given, SCHEMA, overwrite=False)

@@ -111,7 +111,7 @@ def _commits(place: Path) -> list[Commit]:
     from upstream.sink.latest_table import LatestTable
 
     found: list[Commit] = []
-    for _, summary in LatestTable(place).history():
+    for _, summary in LatestTable(place).commits():
         at, stale = summary.committed_at_us, summary.staleness
         if stale is not None:
             found.append((at - round(stale.max * 1e6), at))

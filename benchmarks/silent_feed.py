@@ -56,8 +56,8 @@ class Way:
     ordered: bool = True
 
 
-_ORDERED = {"progress": "ordered", "confirmations": "1"}
-_EMBEDDED = {"progress": "embedded", "confirmations": "1"}
+_ORDERED = {"watermark": "ordered", "confirmations": "1"}
+_EMBEDDED = {"watermark": "embedded", "confirmations": "1"}
 WAYS = (
     Way("no timestamps (idle=wait)", _ORDERED),
     Way("punctuation each 5 s", _EMBEDDED, 5.0),
@@ -65,7 +65,7 @@ WAYS = (
     Way("idle=advance after 5 s", {**_ORDERED, "idle": "advance", "idleAfter": "5 seconds"}),
     Way("idle=advance after 1 s", {**_ORDERED, "idle": "advance", "idleAfter": "1 second"}),
     Way("on demand (idle=ets)", {**_ORDERED, "idle": "ets", "etsDelay": "200 ms"}),
-    Way("latent", {"progress": "latent"}, ordered=False),
+    Way("none", {"watermark": "none"}, ordered=False),
 )
 
 
@@ -144,7 +144,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
     options = {
         "paths": json.dumps([str(home / "busy"), str(home / "silent")]),
         "key": "key",
-        "time": "ms",
+        "eventTime": "ms",
         "timeFormat": "epoch_ms",
         "lastLine": "complete",
         "checkpointLocation": checkpoint,
@@ -156,7 +156,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
     )
     if way.ordered:
         stream = stream.ordered(time_format="epoch_ms", shards=2)
-    writer = upstream.write_latest(stream, home / "table", checkpointLocation=checkpoint, buckets=1)
+    writer = upstream.write_latest(stream, home / "table", checkpoint=checkpoint, buckets=1)
     query = writer.trigger(processingTime="0 seconds").start()
     held, began = 0, time.time()
     while time.time() - began < _WARM_S + seconds and query.isActive:
@@ -186,12 +186,12 @@ def commits(table: Path) -> dict[int, float]:
     from upstream.delta_format.latest_table import CommitChanges
 
     found: dict[int, float] = {}
-    for entry in DeltaTable(table).history():
-        delivered = CommitChanges.of_commit(entry)
-        for path, rows in () if delivered is None else delivered.rows.items():
+    for entry in DeltaTable(table).commits():
+        applied = CommitChanges.of_commit(entry)
+        for path, rows in () if applied is None else applied.rows.items():
             keys = pq.read_table(table / path, columns=["key"]).column("key").to_pylist()
-            assert delivered is not None
-            found.update(dict.fromkeys(keys[len(keys) - rows :], delivered.committed_at_us / 1e6))
+            assert applied is not None
+            found.update(dict.fromkeys(keys[len(keys) - rows :], applied.committed_at_us / 1e6))
     return found
 
 

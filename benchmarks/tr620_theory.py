@@ -20,7 +20,7 @@ def theory(quick: bool) -> Figure:
     for keys, load, policy in itertools.product((1, 10), (2, 5, 10), ("in-place", "fifo")):
         runs = [run(Workload(keys, load / COST_S), policy, seed, results) for seed in range(seeds)]
         # Area per result: keys * time * difference of the averages / results.
-        delta = estimate([(r.application.mean - r.queue.mean) * keys * results * COST_S / r.delivered for r in runs])
+        delta = estimate([(r.application.mean - r.queue.mean) * keys * results * COST_S / r.applied for r in runs])
         low = sum(r.wait_s for r in runs) / seeds * COST_S
         high = low + COST_S**2 / 2
         remarks.append(f"5.1 {policy:9} {keys:2} keys, load {load:2}: {low:.4f} <= delta {delta} <= {high:.4f} s²")

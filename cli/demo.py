@@ -83,7 +83,7 @@ def demo(seconds: float, to: Path, console: Console) -> None:
         console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
     else:
         console.print(f"The plot is {picture}")
-    console.print(f"Look further: [bold]upstream history {places[UPSTREAM] / 'table'}[/bold]")
+    console.print(f"Look further: [bold]upstream set-history {places[UPSTREAM] / 'table'}[/bold]")
 
 
 def mean_age_s(table: str, now: int) -> float | None:
@@ -229,7 +229,7 @@ def start_merge(
         scored.unpersist()
 
     source = spark.readStream.format("upstream").schema(with_system_ddl(_DDL))
-    rows = source.options(key="key", time="time", **feed).load()
+    rows = source.options(key="key", eventTime="time", **feed).load()
     return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint).start()
 
 

@@ -96,14 +96,14 @@ def statements_of(job: LatestJob) -> str:
     from ..language.statements import quoted_name, quoted_text
 
     given = {
-        "--sequence": job.sequence, "--expected-keys": job.expected_keys, "--target": job.target,
+        "--sequence-by": job.sequence, "--expected-keys": job.expected_keys, "--target": job.target,
         "--metrics": job.metrics, "--trigger": job.trigger,
     }  # fmt: skip
     without = ", ".join(name for name, value in given.items() if value)
     if without:
         raise OptionError(f"a job's file has no {without}", hint="leave it out")
     if job.time is None:
-        raise OptionError("a job's source has an event time", expected="--time COLUMN")
+        raise OptionError("a job's source has an event time", expected="--event-time COLUMN")
     if job.delete_when is not None and job.delete_when.strip().isidentifier():
         raise OptionError("a job's file has no column to leave out", expected="a condition, such as \"op = 'd'\"")
     folder, _, name = absolute_location(job.table).rstrip("/").rpartition("/")
@@ -225,7 +225,7 @@ def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:
         expected_keys=job.expected_keys,
         target=job.target,
         metrics_location=job.metrics,
-        sequence=job.sequence or None,
+        sequence_by=job.sequence or None,
         delete_when=job.delete_when,
         **{f"storage.{name}": value for name, value in job.storage.items()},
     )

@@ -25,7 +25,7 @@ class LiveLine:
         self.batches = 0
         self.rows = 0
         self.superseded = 0
-        self.delivered = 0
+        self.applied = 0
         self.conflicts = 0
         self.judged = 0
         self.met = 0
@@ -38,7 +38,7 @@ class LiveLine:
         self.batches += 1
         self.rows += summary.updates
         self.superseded += summary.superseded
-        self.delivered += summary.delivered
+        self.applied += summary.applied
         self.conflicts += summary.conflicts
         self.judged += summary.target_met is not None
         self.met += summary.target_met is True
@@ -92,7 +92,7 @@ class LiveLine:
         conflicts = f", {self._conflicting(f'{self.conflicts:,}')}" if self.conflicts else ""
         return (
             f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
-            f"{self.delivered:,} delivered, {self.superseded:,} superseded{conflicts}{keys}, complete to "
+            f"{self.applied:,} applied, {self.superseded:,} superseded{conflicts}{keys}, complete to "
             f"{complete_to(self.last)}{kept}." + self._counted()
         )
 

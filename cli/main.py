@@ -71,16 +71,16 @@ def latest(
     time_column: Annotated[
         str | None,
         typer.Option(
-            "--time",
+            "--event-time",
             metavar="COLUMN",
             help="The event time: the row with the larger value is newer. By default the row that arrives later is.",
         ),
     ] = None,
-    sequence: Annotated[
+    sequence_by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Columns that order the rows of a key if they are no event times, such as a log position: the row "
+            help="Columns that order the rows of a key in place of the event time, such as a log position: the row "
             "with the larger values is newer. For several columns, repeat the option or separate them by commas.",
         ),
     ] = None,
@@ -183,7 +183,7 @@ def latest(
     Each batch is committed exactly once. Stop at any moment, with Ctrl-C or kill -9; the same command then resumes.
     Rows that cannot be read go to the Delta table TABLE_dead_letters, with their place and the reason.
 
-    [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
+    [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to ./latest[/bold]
 
     The live line shows the rows per second that come in, the keys in the table, and how many updates were superseded.
     Then come the rows that conflict (same key and time, other content) and the staleness of the last commit. At the end
@@ -206,7 +206,7 @@ def latest(
         source=source,
         key=tuple(_key(key)),
         time=time_column,
-        sequence=tuple(_key(sequence or [])),
+        sequence=tuple(_key(sequence_by or [])),
         delete_when=delete_when,
         table=to,
         checkpoint=checkpoint_location(checkpoint or base + "_checkpoint"),

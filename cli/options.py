@@ -232,7 +232,7 @@ _CONNECTORS = {
     "`_headers`. `key` and `time` can name them without a schema. The connector needs the extra `kafka`.",
     "latest": "Read a table that UpStream's sink writes: first its rows at the start of the first run, then the rows "
     "that each commit applies. `key` and `time` are the table's own unless you set them. With the table's own time, "
-    "`progress` is `promised`: the low-watermarks in the table's commits.",
+    "`watermark` is `from_table`: the low-watermarks in the table's commits.",
     "replay": "Play recorded files against the clock. All options of `connector=files` are there, too.",
     "synthetic": "Generate feeds from a seed.",
 }

@@ -131,7 +131,7 @@ def _print_table(predictions: Sequence[Prediction], console: Console, target: St
         table.add_row(
             each.policy + (" (grows)" if each.grows else ""),
             *cells,
-            f"{each.delivered_per_s:,.0f}",
+            f"{each.applied_per_s:,.0f}",
             f"{each.pending:,.0f}",
             f"{each.busy:.0%}",
             *met,

@@ -194,7 +194,7 @@ class Shell:
                 record(self._queries.checkpoint, Change("function", name, statement.statement))
                 self._note(f"{name} can be called in queries.")
             case CreateTable(name, path):
-                self._queries.relation(name, path)
+                self._queries.table(name, path)
                 self._note(f"{name} can be named in queries, as it is now.")
             case Refresh(name):
                 self._queries.refresh(name)
@@ -202,10 +202,10 @@ class Shell:
             case ShowCreate(name):
                 self._say(created(name, self._registry()))
             case Create(name, text, True):
-                self._queries.view(name, text)
+                self._queries.create_view(name, text)
                 self._note(f"{name} can be named in queries.")
             case Create(name, text, _, weight, buckets):
-                self._queries.register(name, text, weight=weight, buckets=buckets)
+                self._queries.create(name, text, weight=weight, buckets=buckets)
                 self._job.start()
                 self._note(f"{name} is registered. Its table: {self._registered(name).location}")
             case Alter(name, _, _, bool(active)):
@@ -226,7 +226,7 @@ class Shell:
         A terminal shows the whole result. Other output has a line with ``-`` for each removed row, and one with ``+``
         for each added row.
         """
-        self._queries.register(name, text)
+        self._queries.create(name, text)
         try:
             self._job.start()
             if self._console.is_terminal:
@@ -300,7 +300,7 @@ class Shell:
         if kind == "FUNCTION":
             record(self._queries.checkpoint, Change("drop_function", name))
         else:
-            (self._queries.drop_view if kind == "VIEW" else self._queries.drop_relation)(name)
+            (self._queries.drop_view if kind == "VIEW" else self._queries.drop_table)(name)
         self._note(f"{name} is dropped.")
 
     def _describe(self, name: str | None) -> None:

@@ -112,9 +112,9 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
         console.out(frame.write_ndjson(), end="", highlight=False)
         return
     table = Table("query", "weight", "active", "whole from", "staleness", "waiting", "text", box=None)
-    for name, text, weight, active, reason, whole_from, *ages in frame.rows():
+    for name, text, weight, active, reason, complete_from, *ages in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
-        since = "" if whole_from is None else "the beginning" if whole_from.year == 1 else f"{whole_from:%F %T} UTC"
+        since = "" if complete_from is None else "the beginning" if complete_from.year == 1 else f"{complete_from:%F %T} UTC"
         table.add_row(name, f"{weight:g}", state, since, *("" if age is None else f"{age:.1f} s" for age in ages), text)
     console.print(table)
 
@@ -128,7 +128,7 @@ def _written_by(writer: str | None) -> str:
 
 
 def _applied(summary: CommitSummary) -> str:
-    said = [f"{summary.delivered:,} keys changed, {summary.superseded:,} updates superseded"]
+    said = [f"{summary.applied:,} keys changed, {summary.superseded:,} updates superseded"]
     if summary.staleness is not None:
         p50, p99 = (format_duration_us(each * 1e6) for each in (summary.staleness.p50, summary.staleness.p99))
         said.append(f"staleness p50 {p50}, p99 {p99}")
@@ -150,7 +150,7 @@ def _cells(version: int, summary: CommitSummary) -> list[str]:
         bound_text(at.removesuffix("+00:00") + "Z"),
         f"{summary.batch_id:,}",
         f"{summary.rows:,}",
-        f"{summary.delivered:,}",
+        f"{summary.applied:,}",
         f"{summary.superseded:,}",
         "" if summary.keys is None else f"{summary.keys:,}",
         "" if ages is None else format_duration_us(ages.p50 * 1e6),

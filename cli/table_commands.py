@@ -203,23 +203,23 @@ def rebucket(
     typer.echo(f"{table} has {buckets} buckets from version {version} on")
 
 
-@commands.command()
-def keep(
+@commands.command("set-history")
+def set_history(
     table: _Table,
     rows: Annotated[
-        str, typer.Argument(metavar="KEEP", help="What the table keeps of each key: 'latest', or 'latest N'.")
+        str, typer.Argument(metavar="HISTORY", help="What the table keeps of each key: 'latest', or 'latest N'.")
     ],
     option: StorageOptions = None,
 ) -> None:
     """Change how many of the newest rows of each key a table keeps. If it keeps fewer, the others leave it at once.
 
-    Readers continue. Restart the query that writes to it, with the new [bold]keep[/bold].
+    Readers continue. Restart the query that writes to it, with the new [bold]history[/bold].
 
-    [bold]upstream keep ./latest 'latest 3'[/bold]
+    [bold]upstream set-history ./latest 'latest 3'[/bold]
     """
-    from ..sink.admin.layout_change import change_keep
+    from ..sink.admin.layout_change import change_history
 
-    version = change_keep(table, rows, storage=storage_options(option))
+    version = change_history(table, rows, storage=storage_options(option))
     typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
 
 
@@ -380,7 +380,7 @@ def history(
     """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
     complete.
 
-    [bold]upstream history ./latest --limit 5[/bold]
+    [bold]upstream set-history ./latest --limit 5[/bold]
     """
     from .status import print_history
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal, TypeVar, get_args
@@ -134,6 +135,12 @@ def bytes_() -> _Parser:
 def parsed(expected: str, parse: Callable[[str], Any]) -> _Parser:
     """Return a parser that calls `parse`, which raises `ValueError` unless the text is as `expected` describes."""
     return _Parser(expected, parse)
+
+
+def python_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that are given as Python arguments under their own names: ``time_format`` is ``timeFormat``."""
+    return {re.sub(r"_([a-z])", lambda found: found[1].upper(), name) if "." not in name else name: value
+            for name, value in given.items()}  # fmt: skip
 
 
 def documented(*groups: type) -> list[OptionDoc]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..conf.connect_client import path_on_server
-from ..conf.options import text_argument
+from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key
 
@@ -20,7 +21,8 @@ def latest(
     *,
     key: str | Sequence[str],
     event_time: str | None = None,
-    sequence: str | Sequence[str] | None = None,
+    sequence_by: str | Sequence[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: object,
 ) -> DataFrame:
     """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key
@@ -39,11 +41,13 @@ def latest(
         The update key's column or columns.
     event_time
         The event time's column; without it arrival decides what is newest.
-    sequence
+    sequence_by
         The columns that decide instead, if they are no event times: as for :func:`~upstream.write_latest`.
+    checkpoint
+        As for :func:`~upstream.read`.
     **options
-        Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``,
-        ``maxRowsPerTrigger=100_000``.
+        Any option of the source, see docs/options.md, for example ``time_format="epoch_ms"``,
+        ``max_rows_per_trigger=100_000``.
 
     Returns
     -------
@@ -61,23 +65,29 @@ def latest(
     >>> updates.columns
     ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
-    return load_source(spark, path, latest_options(key, event_time, sequence), options)
+    asked = latest_options(key, event_time, sequence_by) | checkpoint_option(checkpoint)
+    return load_source(spark, path, asked, options)
 
 
 def load_source(
     spark: SparkSession, path: str | None, asked: Mapping[str, str], options: Mapping[str, object]
 ) -> DataFrame:
     """Return the DataFrame of a source; `options`, as people write them in Python, override those in `asked`."""
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    named = python_options(options)
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in named.items()}
     register_data_source(spark)
     reader = spark.readStream.format("upstream").options(**{**asked, **texts})
     return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
+
+
+def checkpoint_option(checkpoint: str | os.PathLike[str] | None) -> dict[str, str]:
+    return {} if checkpoint is None else {"checkpointLocation": path_argument("checkpoint", checkpoint)}
 
 
 def latest_options(
     key: str | Sequence[str], time: str | None, sequence: str | Sequence[str] | None = None
 ) -> dict[str, str]:
     """Return the options with which a source reads the newest row of each key."""
-    time, order = text_argument("event_time", time), Key.optional(sequence, "sequence")
+    time, order = text_argument("event_time", time), Key.optional(sequence, "sequence_by")
     given = {"coalesce": "true", "key": Key.given(key).text}
-    return given | ({} if time is None else {"time": time}) | ({} if order is None else {"sequence": order.text})
+    return given | ({} if time is None else {"eventTime": time}) | ({} if order is None else {"sequenceBy": order.text})

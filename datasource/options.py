@@ -151,12 +151,12 @@ class SourceOptions:
         "Set the update key: columns, or fields of structs (`position.id`). A row replaces the earlier row "
         "with the same values in them.",
     )
-    time: str | None = option("time", text(), None, "Name the column that holds the event time.")
+    time: str | None = option("eventTime", text(), None, "Name the column that holds the event time.")
     sequence: Key = option(  # noqa: RUF009 it declares a field
-        "sequence",
+        "sequenceBy",
         KEY_OPTION,
         NO_KEY,
-        "Name the columns that order the rows of a key if they are no event times, such as `source.file, "
+        "Name the columns that order the rows of a key in place of `eventTime`, such as `source.file, "
         "source.pos`. `coalesce` then keeps the row with the largest values, and a row in which one is null is "
         "malformed.",
     )
@@ -212,22 +212,22 @@ class SourceOptions:
         "itself included.",
     )
     progress: str | None = option(
-        "progress",
-        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"),
+        "watermark",
+        one_of("ordered", "bounded", "displaced", "embedded", "arrival", "none", "adaptive", "from_table"),
         None,
-        "Choose how to find the low-watermark of a feed. If it is not set: `bounded` with `time`, and "
-        "`latent` (no low-watermark) without. A latest table uses `promised`: the low-watermarks in its "
+        "Choose how to find the low-watermark of a feed. If it is not set: `bounded` with `eventTime`, and "
+        "`none` (no low-watermark) without. A latest table uses `from_table`: the low-watermarks in its "
         "commits.",
     )
     progress_delay_us: int = option(
-        "progressDelay",
+        "watermarkDelay",
         duration_us(),
         600_000_000,
         "For `bounded`: how far a row's time may be behind the largest time so far. For `adaptive`, and for "
         "`idle=ets` without `etsDelay`: the delay to use until enough rows have arrived.",
     )
     progress_displacement: int = option(
-        "progressDisplacement",
+        "watermarkDisplacement",
         whole(),
         1000,
         "For `displaced`: by how many rows a row may be out of place. At most 100000.",
@@ -257,10 +257,10 @@ class SourceOptions:
         duration_us(),
         None,
         "For `idle=ets`: by how much the delays of a feed's rows differ at most. If it is not set, UpStream "
-        "measures it; with `bounded`, it is at least `progressDelay`.",
+        "measures it; with `bounded`, it is at least `watermarkDelay`.",
     )
-    at_end: str = option(
-        "atEnd",
+    on_end: str = option(
+        "onEnd",
         one_of("close", "keep"),
         "keep",
         "Choose what happens to feeds at the end of a run with `Trigger.AvailableNow` (`--once`). `keep`: the "
@@ -333,20 +333,20 @@ class SourceOptions:
 
     def policy(self) -> Policy:
         """Return the progress policy; raise OptionError if it needs another option, or for too large a displacement."""
-        name = self.progress or ("bounded" if self.time else "latent")
-        if name not in ("latent", "heartbeat") and self.time is None:
-            raise OptionError(f"progress={name} without `time`", hint="name the column that holds the event time")
-        if name == "heartbeat" and self.time is None:
+        name = self.progress or ("bounded" if self.time else "none")
+        if name not in ("none", "arrival") and self.time is None:
+            raise OptionError(f"watermark={name} without `eventTime`", hint="name the column that holds the event time")
+        if name == "arrival" and self.time is None:
             raise OptionError(
-                "progress=heartbeat without `time`", hint="name the column to add, in which rows are stamped on entry"
+                "watermark=arrival without `eventTime`", hint="name the column to add, in which rows are stamped on entry"
             )
         if name == "embedded" and not self.key:
             raise OptionError(
-                "progress=embedded without `key`", hint="name the key; rows without one are the punctuation"
+                "watermark=embedded without `key`", hint="name the key; rows without one are the punctuation"
             )
         if name == "displaced" and self.progress_displacement > 100_000:
-            raise OptionError(f"progressDisplacement={self.progress_displacement}", expected="at most 100000")
-        if name == "promised":
+            raise OptionError(f"watermarkDisplacement={self.progress_displacement}", expected="at most 100000")
+        if name == "from_table":
             # A promise is exact, and rows do not move it: nothing has to be confirmed.
             return Policy(name, max_jump_us=_ANY_JUMP_US, confirmations=1)
         return Policy(
@@ -360,10 +360,10 @@ class SourceOptions:
 
     def looks(self) -> bool:
         """Return whether the source observes the times of all rows, and so counts the rows."""
-        return self.punctuation and self.time is not None and self.progress not in ("latent", "heartbeat")
+        return self.punctuation and self.time is not None and self.progress not in ("none", "arrival")
 
     def idle_rule(self) -> IdleRule:
-        on_demand = OnDemandWatermark(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
+        on_demand = OnDemandWatermark(self.progress == "arrival", self.ets_delay_us, self.progress_delay_us)
         downstream = None
         if self.idle == "ets" and self.checkpoint_location is not None:
             downstream = DownstreamReports(reports_below(TableFolder(self.checkpoint_location, self.storage)))
@@ -383,14 +383,14 @@ class SourceOptions:
         if self.time is not None and self.time in self.key:
             problems.append(f"{self.time!r} is both `time` and part of `key`")
         if self.time_format is not None and self.time is None:
-            problems.append("timeFormat without `time`")
-        if self.progress == "heartbeat" and self.time_format is not None:
-            problems.append("timeFormat with progress=heartbeat: the time column is stamped on entry, not read")
-        if (self.progress == "promised") > (self.connector == "latest"):
-            problems.append("progress=promised: only connector=latest says besides its rows how far they are complete")
+            problems.append("timeFormat without `eventTime`")
+        if self.progress == "arrival" and self.time_format is not None:
+            problems.append("timeFormat with watermark=arrival: the time column is stamped on entry, not read")
+        if (self.progress == "from_table") > (self.connector == "latest"):
+            problems.append("watermark=from_table: only connector=latest says besides its rows how far they are complete")
         if self.progress == "embedded" and self.connector == "latest":
             problems.append(
-                "progress=embedded: a latest table holds no punctuation; what its commits say is progress=promised"
+                "watermark=embedded: a latest table holds no punctuation; what its commits say is watermark=from_table"
             )
         if self.select is not None and self.connector not in ("files", "kafka"):
             problems.append(f"select with connector={self.connector}: only files and kafka have columns to choose from")
@@ -402,9 +402,9 @@ class SourceOptions:
 
     def _idle_problems(self) -> list[str]:
         problems: list[str] = []
-        if self.idle != "wait" and (self.progress == "latent" or self.time is None or not self.punctuation):
+        if self.idle != "wait" and (self.progress == "none" or self.time is None or not self.punctuation):
             problems.append(
-                f"idle={self.idle} without `time`, with progress=latent or punctuation=off: nobody waits for a feed"
+                f"idle={self.idle} without `eventTime`, with watermark=none or punctuation=off: nobody waits for a feed"
             )
         if self.idle == "ets" and self.checkpoint_location is None:
             problems.append(

@@ -94,7 +94,7 @@ class BatchPlanner:
         known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
         removed = self._no_longer_read(step.position, known)
-        closing = self._frozen_us is not None and self._options.at_end == "close" and not step.waiting
+        closing = self._frozen_us is not None and self._options.on_end == "close" and not step.waiting
         quiet = not step.ranges and step.ended <= ended and not start.get("unseen")
         quiet = quiet and not (closing and known.keys() - ended)
         heard: Mapping[str, int] = start.get("heard", {})

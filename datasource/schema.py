@@ -36,7 +36,7 @@ class FeedShape:
 
     rows: pa.Schema  # requested from the connector
     leaving: pa.Schema  # for Spark: the user's columns and the system column
-    stamped: bool  # the time column is filled with the arrival, not read (`progress=heartbeat`)
+    stamped: bool  # the time column is filled with the arrival, not read (`watermark=arrival`)
 
     @property
     def user(self) -> pa.Schema:
@@ -49,10 +49,10 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     fields = [pa.field(field.name, _leaving_type(field, options)) for field in inferred]
-    if options.progress == "heartbeat" and options.time is not None:
+    if options.progress == "arrival" and options.time is not None:
         if options.time in inferred.names:
             raise SchemaError(
-                f"progress=heartbeat stamps rows on entry, but the data has a column {options.time!r} already",
+                f"watermark=arrival stamps rows on entry, but the data has a column {options.time!r} already",
                 hint="name a new column as `time`, or use a policy for times that the data brings, such as bounded",
             )
         fields.append(pa.field(options.time, TIMESTAMP))
@@ -102,7 +102,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
             f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…")
         )
     _check(arrow, options)
-    stamped = options.progress == "heartbeat"
+    stamped = options.progress == "arrival"
     rows: list[pa.Field] = []
     for field in arrow:
         if field.name == SYSTEM or (stamped and field.name == options.time):
@@ -114,7 +114,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
 
 def with_key(options: SourceOptions, shape: FeedShape) -> SourceOptions:
     """Return the options, with the key and the sequence spelled as the columns and fields that they mean."""
-    sequence = _paths(shape.leaving, options.sequence, "sequence")
+    sequence = _paths(shape.leaving, options.sequence, "sequenceBy")
     return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=sequence)
 
 
@@ -136,7 +136,7 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
         raise _absent("time", options.time, names)
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
-    for role, paths in (("key", key), ("sequence", _paths(arrow, options.sequence, "sequence"))):
+    for role, paths in (("key", key), ("sequenceBy", _paths(arrow, options.sequence, "sequenceBy"))):
         for name in paths:
             dtype = type_at(arrow, name)
             if pa.types.is_list(dtype) or pa.types.is_map(dtype):
@@ -149,7 +149,7 @@ def _key(arrow: pa.Schema, options: SourceOptions) -> Key:
     inside = key.fields(arrow.names)
     if inside and options.progress == "embedded":
         raise SchemaError(
-            f"progress=embedded with a key that is a field of a column: {inside[0]}",
+            f"watermark=embedded with a key that is a field of a column: {inside[0]}",
             expected="a key of columns: where all others are null, a row is punctuation",
             hint="make a column of the field before, or choose another policy",
         )

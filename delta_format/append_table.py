@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ..conf.errors import TableError
 from ..storage.atomic_write import write_whole
 from ..storage.folder import TableFolder
-from .latest_table import DELIVERED_KEY, CommitChanges
+from .latest_table import APPLIED_KEY, CommitChanges
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
@@ -116,7 +116,7 @@ class AppendTable:
         record = json.dumps(CommitChanges(written_ms * 1000, rows, {}).to_json())  # by which connector=latest follows
         adds: list[Any] = [AddAction(path, size, {}, written_ms, True, stats) for path, (size, stats) in files.items()]
         # Retrying by itself, it would not look again at what is recorded by then.
-        properties = CommitProperties({DELIVERED_KEY: record}, 0, [Transaction(application, number)])
+        properties = CommitProperties({APPLIED_KEY: record}, 0, [Transaction(application, number)])
         table, failed = self._last or self.ready(), False
         while not _has(table, application, number):
             before = table.version()

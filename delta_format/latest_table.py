@@ -15,9 +15,9 @@ SEQ = "_upstream_seq"
 
 LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
-KEEP_PROPERTY = "upstream.keep"
-TIME_PROPERTY = "upstream.time"
-SEQUENCE_PROPERTY = "upstream.sequence"
+HISTORY_PROPERTY = "upstream.history"
+TIME_PROPERTY = "upstream.eventTime"
+SEQUENCE_PROPERTY = "upstream.sequenceBy"
 BUCKETS_PROPERTY = "upstream.buckets"
 
 METADATA_KEY = "upstream"
@@ -26,7 +26,7 @@ METADATA_KEY = "upstream"
 NOTHING_YET = ""
 """The low-watermark of a feed that has rows but no low-watermark yet: it holds back that of the table."""
 
-DELIVERED_KEY = "upstreamDelivered"
+APPLIED_KEY = "upstreamApplied"
 """The key of the :class:`CommitChanges` record in a commit's metadata."""
 
 
@@ -51,13 +51,13 @@ class CommitChanges:
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> CommitChanges | None:
         """Return the record of a commit; None for another writer's commit."""
-        recorded = recorded_under(DELIVERED_KEY, commit_info)
+        recorded = recorded_under(APPLIED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
 
 
 def kept_count(properties: Mapping[str, str]) -> int | None:
     """Return how many of the newest rows of each key a table keeps; None if it keeps all."""
-    keep = properties.get(KEEP_PROPERTY, "latest")
+    keep = properties.get(HISTORY_PROPERTY, "latest")
     return None if keep == "all" else int(keep.removeprefix("latest") or 1)
 
 

@@ -43,7 +43,7 @@ def main() -> int:
     job = LatestJob(
         source=str(BUSES),
         key=("vehicle_id",),
-        time="timestamp",
+        eventTime="timestamp",
         table=str(table),
         checkpoint=str((asked.to / "latest_checkpoint").absolute()),
         dead_letters=str((asked.to / "latest_dead_letters").absolute()),
@@ -83,13 +83,13 @@ def main() -> int:
 
 
 def plot(table: Path, to: Path) -> Path:
-    """Draw each commit's staleness, and what was delivered and superseded."""
+    """Draw each commit's staleness, and what was applied and superseded."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    commits = [(each, each.staleness) for _, each in us.LatestTable(table).history() if each.staleness is not None]
+    commits = [(each, each.staleness) for _, each in us.LatestTable(table).commits() if each.staleness is not None]
     start = commits[0][0].committed_at_us - commits[0][1].max * 1e6
     seconds = [(each.committed_at_us - start) / 1e6 for each, _ in commits]
     figure, (upper, lower) = plt.subplots(2, sharex=True, figsize=(9, 6), height_ratios=(2, 1))
@@ -100,7 +100,7 @@ def plot(table: Path, to: Path) -> Path:
     upper.legend()
     upper.set_title("How old the answers were when they became visible; the first batch starts Spark's workers")
     lower.bar(seconds, [each.updates for each, _ in commits], 0.3, color="lightgrey", label="updates that came")
-    lower.bar(seconds, [each.delivered for each, _ in commits], 0.3, label="rows delivered")
+    lower.bar(seconds, [each.applied for each, _ in commits], 0.3, label="rows applied")
     lower.set_ylabel("per commit")
     lower.set_yscale("symlog")
     lower.set_xlabel("seconds since the first row arrived")

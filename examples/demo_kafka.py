@@ -63,7 +63,7 @@ def main() -> int:
             "kafka.bootstrap.servers": broker.address,
             "subscribe": TOPIC,
             "schema": "vehicle STRING, at TIMESTAMP, speed DOUBLE",
-            "progressDelay": "1 second",
+            "watermarkDelay": "1 second",
             **dict(each.split("=", 1) for each in asked.option),
         }
         try:
@@ -96,7 +96,7 @@ def job(folder: Path, options: dict[str, str]) -> LatestJob:
     return LatestJob(
         source=None,
         key=("vehicle",),
-        time="at",
+        eventTime="at",
         table=str(folder / "latest"),
         checkpoint=str(folder / "latest_checkpoint"),
         dead_letters=str(folder / "latest_dead_letters"),
@@ -137,7 +137,7 @@ def say_feeds(table: Path, console: Console, ended: threading.Event) -> None:
     while not ended.wait(10):
         if not (table / "_delta_log").exists():
             continue
-        summaries = us.LatestTable(table).history()
+        summaries = us.LatestTable(table).commits()
         if summaries:
             for feed, bound in sorted(summaries[-1][1].low_watermarks.items()):
                 says = PARTITIONS[int(feed.rpartition("/")[2])]

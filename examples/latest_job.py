@@ -1,7 +1,7 @@
 """The newest row per key of a feed, kept in a Delta table: a job for spark-submit.
 
     spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
-        examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --time timestamp --to /data/latest
+        examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to /data/latest
 
 The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes;
 docs/cluster.md says what changes. Stopped and started again, it goes on where it was.
@@ -21,7 +21,7 @@ def main() -> None:
         "--from", dest="source", required=True, help="a file, a folder or a glob, seen by all executors"
     )
     parser.add_argument("--key", required=True, nargs="+", help="the columns that name what is updated")
-    parser.add_argument("--time", required=True, help="the column that says which of two rows is newer")
+    parser.add_argument("--event-time", required=True, help="the column that says which of two rows is newer")
     parser.add_argument("--to", required=True, help="the table, seen by all executors")
     parser.add_argument("--checkpoint", help="the query's checkpoint; beside the table if not given")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="any option of the source")
@@ -38,7 +38,7 @@ def main() -> None:
         key=asked.key,
         event_time=asked.time,
         coalesce=True,
-        checkpointLocation=checkpoint,
+        checkpoint=checkpoint,
         **options,
     )
     writer = updates.write(asked.to, checkpoint=checkpoint)

@@ -29,10 +29,10 @@ print(
 # %% What each commit said of itself: rows, staleness, how far the feeds are complete
 import upstream as us
 
-commits = us.LatestTable(PATH).history()
+commits = us.LatestTable(PATH).commits()
 version, summary = commits[-1]
 print(
-    f"version {version}: {summary.delivered} keys of {summary.updates} updates, complete up to {summary.low_watermark}"
+    f"version {version}: {summary.applied} keys of {summary.updates} updates, complete up to {summary.low_watermark}"
 )
 
 # %% Spark SQL: with time travel

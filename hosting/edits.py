@@ -57,12 +57,12 @@ def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], a
 
 def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
     """Raise OptionError if a change puts a table where other files are, or deletes a relation's table."""
-    if change.kind == "register":
+    if change.kind == "create":
         known = [("the checkpoint", checkpoint), *_relations(registry)]
         for name, paths in registry.settings.inputs:
             known += _inputs(name, paths)
         check_apart([_table(change.name, registry)], known)
-    elif change.kind == "relation" and (table := relation_of(change).table) is not None:
+    elif change.kind == "table" and (table := relation_of(change).table) is not None:
         # A relation may be a query's table, but a table cannot be inside another one.
         for each in registry.queries:
             name, place = _table(each, registry)
@@ -117,7 +117,7 @@ def record(checkpoint: str, change: Change) -> Registry:
 
 def checked(change: Change, registry: Registry) -> Change | None:
     """Return the change to journal, with names spelled as registered; None if it has no effect."""
-    if change.kind == "register":
+    if change.kind == "create":
         return _register(change, registry)
     if change.kind == "view":
         return _view(change, registry)
@@ -127,10 +127,10 @@ def checked(change: Change, registry: Registry) -> Change | None:
         return _function(change, registry)
     if change.kind == "drop_function":
         return _dropped(change, "function", registry.catalog.functions, _functions, registry)
-    if change.kind == "relation":
+    if change.kind == "table":
         return _relation(change, registry)
-    if change.kind == "drop_relation":
-        return _drop_relation(change, registry)
+    if change.kind == "drop_table":
+        return _drop_table(change, registry)
     if change.kind == "statement":
         return None if registry.statements.get(change.name) == change.text else change
     if change.kind == "fail" and change.name not in registry.queries:
@@ -255,7 +255,7 @@ def _relation(change: Change, registry: Registry) -> Change | None:
     return replace(change, restarts=tuple(users))
 
 
-def _drop_relation(change: Change, registry: Registry) -> Change:
+def _drop_table(change: Change, registry: Registry) -> Change:
     return _dropped(change, "relation", registry.catalog.relations, _relations_editing, registry)
 
 

@@ -196,7 +196,7 @@ class Evaluations:
         there = set(evaluation.queries)
         whole = _Whole({} if known is None else known["whole"], moment, first=begins)
         found.begun = {
-            name: whole.of(evaluation.whole_from(name), _slides(job.plan))
+            name: whole.of(evaluation.complete_from(name), _slides(job.plan))
             for name, job in jobs.items()
             if name in there and name not in before
         }
@@ -297,19 +297,19 @@ class _Whole:
     def to_json(self) -> dict[str, Any]:
         return {"later": self._later, "unsure": self._unsure}
 
-    def of(self, whole_from: int | None, slides_us: int) -> int | None:
+    def of(self, complete_from: int | None, slides_us: int) -> int | None:
         """Return the time for a job that begins in this step; None if results are never certainly complete.
 
         A result changes at the next multiple of a slide only.
         """
-        if whole_from is None or (whole_from == BEGINNING and self._unsure):
+        if complete_from is None or (complete_from == BEGINNING and self._unsure):
             return None
-        if whole_from == BEGINNING:
-            return whole_from
+        if complete_from == BEGINNING:
+            return complete_from
         before, newest = self._moment.before, self._moment.newest
         if before is not None and newest != LOWEST:
             self._later = max(self._later, newest + 1 - before)
-        return whole_from + self._later + (slides_us if self._later > 0 else 0)
+        return complete_from + self._later + (slides_us if self._later > 0 else 0)
 
 
 def _slides(plan: Node) -> int:

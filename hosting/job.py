@@ -184,7 +184,7 @@ def _check_streams(streams: Mapping[str, Node], known: Mapping[str, bool]) -> No
             expected=f"those with which the checkpoint was begun: {', '.join(known)}"
             if known
             else "at least one stream",
-            hint="call queries.stream(name, …) for each before queries.start()",
+            hint="call queries.source(name, …) for each before queries.start()",
         )
     for name, stream in streams.items():
         if is_client(stream.session):

@@ -257,7 +257,7 @@ def _relations(relations: Sequence[Stream], registry: Registry) -> Iterator[Diff
             yield Difference("create", "TABLE", each.name, str(each.table), change_to(each))
     names = {each.name for each in relations}
     for name in filter(lambda each: each not in names, known):
-        yield Difference("drop", "TABLE", name, "the files stay", Change("drop_relation", name))
+        yield Difference("drop", "TABLE", name, "the files stay", Change("drop_table", name))
 
 
 def _functions(functions: Mapping[str, str], registry: Registry) -> Iterator[Difference]:
@@ -287,7 +287,7 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
     kind: Kind = "MATERIALIZED VIEW"
     if there is None:
         change = Change(
-            "register", name, wanted.text, weight=wanted.weight, active=True, buckets=wanted.buckets,
+            "create", name, wanted.text, weight=wanted.weight, active=True, buckets=wanted.buckets,
             time_zone=time_zone,
         )  # fmt: skip
         yield Difference("create", kind, name, f"its table: {registry.settings.table_of(name)}", change)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 Kind = Literal[
-    "register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "relation", "drop_relation",
+    "create", "alter", "activate", "deactivate", "drop", "view", "drop_view", "table", "drop_table",
     "function", "drop_function", "statement", "apply", "fail",
 ]  # fmt: skip
 
@@ -39,9 +39,9 @@ class Change:
     kind: Kind
     name: str  # of the query, view or relation
     text: str | None = None  # of a query or view, or a statement
-    weight: float | None = None  # set by ``register`` and ``alter``
-    active: bool | None = None  # run at once (``register``)
-    buckets: int | None = None  # number of parts of the table (``register``)
+    weight: float | None = None  # set by ``create`` and ``alter``
+    active: bool | None = None  # run at once (``create``)
+    buckets: int | None = None  # number of parts of the table (``create``)
     reason: str | None = None  # of a deactivation or failure
     id: int | None = None  # failed incarnation; a later one of the query is not affected
     delete_table: bool | None = None  # have the job delete the table (``drop``)
@@ -66,7 +66,7 @@ class Change:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _unreadable("a change of the registry", content[:200].decode(errors="replace")) from error
         for each in (change, *(change.parts or ())):
-            if each.kind not in get_args(Kind) or (each.kind == "relation" and not isinstance(each.stream, dict)):
+            if each.kind not in get_args(Kind) or (each.kind == "table" and not isinstance(each.stream, dict)):
                 raise _unreadable("a change of the registry", content[:200].decode(errors="replace"))
         return change
 
@@ -209,7 +209,7 @@ def pinned(name: str, location: str, storage: Mapping[str, str] | None = None) -
 
 def change_to(relation: Stream) -> Change:
     """Return the change that makes queries read a stored relation as it is given."""
-    return Change("relation", relation.name, stream=stream_to_json(relation))
+    return Change("table", relation.name, stream=stream_to_json(relation))
 
 
 def relation_of(change: Change) -> Stream:
@@ -249,7 +249,7 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
     known = list(names)
     spelled = found(name, known) if isinstance(name, str) else None
     if spelled is None:
-        hint = near(str(name), known, all_of="there are") or f"register a {what} first"
+        hint = near(str(name), known, all_of="there are") or f"create a {what} first"
         raise OptionError(f"there is no {what} '{name}'", expected=f"the name of a registered {what}", hint=hint)
     return spelled
 

@@ -239,7 +239,7 @@ class OutputControl:
     name: str = ""  # of the query, or of the stream if ``late``
     bucket: int = 0
     reason: str = ""
-    whole_from: int | None = None  # event time in µs from which results are complete; None if never certain
+    complete_from: int | None = None  # event time in µs from which results are complete; None if never certain
     count: int = 0  # number of late or of merged rows
     queries: tuple[int, ...] = ()  # those with late rows, or those that wait
     since: tuple[int, ...] = ()  # oldest arrival in µs behind the results of each query that waits
@@ -311,11 +311,11 @@ class ResultOutput:
         for bucket, frame in frames:
             self._put(OutputControl("rows", query.id, query.name, bucket), frame)
 
-    def begin(self, query: PlacedQuery, whole_from: int | None, since: int | None) -> None:
+    def begin(self, query: PlacedQuery, complete_from: int | None, since: int | None) -> None:
         """Emit that this is a query's first batch; a feed has no changes from before `since`."""
-        if query.result.kind == "feed" and whole_from is not None and since is not None:
-            whole_from = max(whole_from, since)
-        self._put(OutputControl("begun", query.id, query.name, whole_from=whole_from))
+        if query.result.kind == "feed" and complete_from is not None and since is not None:
+            complete_from = max(complete_from, since)
+        self._put(OutputControl("begun", query.id, query.name, complete_from=complete_from))
 
     def late(self, domain: Domain, jobs: Iterable[PlanEvaluation], stepped: StepResult) -> None:
         for stream, count in stepped.late.items():
@@ -376,7 +376,7 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
             case "failed":
                 outcome.fail(leaving.query, leaving.name, leaving.reason)
             case "begun":
-                since = leaving.whole_from
+                since = leaving.complete_from
                 known = outcome.began.get(leaving.query, since)
                 outcome.began[leaving.query] = None if known is None or since is None else max(known, since)
             case "late":

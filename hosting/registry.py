@@ -68,7 +68,7 @@ class RegistryTexts:
         deleted, version, begun, failed = dict(self.deleted), self.version, self.begun, set(self.failed)
         statements, functions = dict(self.statements), dict(self.functions)
         texts = {"view": views, "statement": statements, "function": functions}
-        dropped = {"drop_view": views, "drop_function": functions, "drop_relation": relations}
+        dropped = {"drop_view": views, "drop_function": functions, "drop_table": relations}
         for whole in changes:
             version += 1
             for change in (*(whole.parts or ()), whole):
@@ -79,9 +79,9 @@ class RegistryTexts:
                     texts[change.kind][change.name] = change.text or ""
                 elif change.kind in dropped:
                     dropped[change.kind].pop(change.name, None)
-                elif change.kind == "relation":
+                elif change.kind == "table":
                     relations[change.name] = relation_of(change)
-                elif change.kind == "register":
+                elif change.kind == "create":
                     entries[change.name] = _registered(change, new)
                 elif change.kind == "drop":
                     gone = entries.pop(change.name, None)

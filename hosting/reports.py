@@ -31,7 +31,7 @@ class QueryReport:
     """The figures of a query since it began. In averages, the weight of older batches fades."""
 
     begun: bool = False  # evaluated at least once; until then, it waits for a first low-watermark
-    whole_from: int | None = None  # event time in µs from which results are complete; None if unknown
+    complete_from: int | None = None  # event time in µs from which results are complete; None if unknown
     rows: int = 0  # rows and tombstones that its table took
     late: int = 0  # rows of its streams below their low-watermark
     batch: int = -1  # last batch in which its table took rows; -1 for none
@@ -64,7 +64,7 @@ class QueryReport:
             had = bool(rows) or report.waiting_since_us is not None
             report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))
         if number in outcome.began:
-            report = dataclasses.replace(report, begun=True, whole_from=outcome.began[number])
+            report = dataclasses.replace(report, begun=True, complete_from=outcome.began[number])
         if committed is not None:
             report = dataclasses.replace(report, committed_at_us=committed[0], staleness_s=committed[1])
         return report
@@ -173,13 +173,13 @@ def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) 
     rows = list[tuple[object, ...]]()
     for each in registry.queries.values():
         report = reports.get(each.id)
-        whole_from = None if report is None else _time(report.whole_from)
+        complete_from = None if report is None else _time(report.complete_from)
         staleness = None if report is None else report.staleness_s
         since = None if report is None or not each.active else report.waiting_since_us
         waiting = None if since is None else max(now_us - since, 0) / 1e6
-        rows.append((each.name, each.text, each.weight, each.active, each.reason, whole_from, staleness, waiting))
+        rows.append((each.name, each.text, each.weight, each.active, each.reason, complete_from, staleness, waiting))
     columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
-    more = {"whole_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
+    more = {"complete_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
     return pl.DataFrame(rows, {**columns, **more}, orient="row")
 
 

@@ -112,7 +112,7 @@ class StageShard(ABC):
         """The newest arrival so far."""
 
     @abstractmethod
-    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
+    def _begin(self, job: PlanEvaluation, complete_from: int | None, since: int | None) -> None:
         """Emit that a job has made its first step."""
 
     def _close(self) -> None:  # noqa: B027
@@ -128,8 +128,8 @@ class StageShard(ABC):
     def _emit(self, each: ShardEvaluation, stepped: StepResult, moment: BatchContext, first_us: int) -> None:
         for name, reason in stepped.failed.items():
             self.known.fail(each.jobs[name].ids, reason)
-        for name, whole_from in stepped.begun.items():
-            self._begin(each.jobs[name], whole_from, moment.since)
+        for name, complete_from in stepped.begun.items():
+            self._begin(each.jobs[name], complete_from, moment.since)
         stamp = self._stamp(moment.now_us, first_us)
         for name, changes in stepped.changes.items():
             self._take(each.jobs[name], changes, stamp)
@@ -279,11 +279,11 @@ class FirstShard(StageShard):
     def _now_us(self) -> int:
         return max((each.now_us for each in self._moments.values()), default=0)
 
-    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
+    def _begin(self, job: PlanEvaluation, complete_from: int | None, since: int | None) -> None:
         if job.fragment is not None and job.fragment.is_result:
-            self._results.begin(job.queries[0], whole_from, since)
+            self._results.begin(job.queries[0], complete_from, since)
         else:
-            self._whole[job.name] = whole_from
+            self._whole[job.name] = complete_from
 
     def _take(self, job: PlanEvaluation, changes: pl.DataFrame, stamp: Stamp) -> None:
         fragment = job.fragment
@@ -409,11 +409,11 @@ class SecondShard(StageShard):
     def _now_us(self) -> int:
         return self._heard.now_us
 
-    def _begin(self, job: PlanEvaluation, whole_from: int | None, since: int | None) -> None:
-        del whole_from  # that of its inputs counts
+    def _begin(self, job: PlanEvaluation, complete_from: int | None, since: int | None) -> None:
+        del complete_from  # that of its inputs counts
         (query,) = job.queries
         fragments = [self.known.job_name(query, each) for each in query.fragments]
-        self._results.begin(query, self._heard.whole_from(fragments), since)
+        self._results.begin(query, self._heard.complete_from(fragments), since)
 
     def _to_json(self) -> dict[str, Any]:
         return {**super()._to_json(), "heard": self._heard.to_json()}
@@ -461,7 +461,7 @@ class _Heard:
         moment = BatchContext(None, low, self.now_us, self._sinces.get(domain.name))
         return moment, self._firsts.get(domain.name, self.now_us)
 
-    def whole_from(self, jobs: Iterable[str]) -> int | None:
+    def complete_from(self, jobs: Iterable[str]) -> int | None:
         """Return the time from which the changes of all given jobs are complete; None if unknown."""
         since = [self._whole.get(name) for name in jobs]
         known = [each for each in since if each is not None]

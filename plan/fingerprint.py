@@ -35,7 +35,7 @@ def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Sta
             raise OptionError(
                 f"this stream keeps state below its query's checkpoint, which is not known yet: {node.text}",
                 expected="a checkpoint, when the stream is written",
-                hint="write it, by write_latest(stream, table, checkpointLocation=…); for a DataFrame of it call "
+                hint="write it, by write_latest(stream, table, checkpoint=…); for a DataFrame of it call "
                 "stream.dataframe(checkpoint), with the checkpoint that the query will have",
             )
         found[node] = _free(node, os.fspath(checkpoint), set(found.values()))

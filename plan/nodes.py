@@ -347,7 +347,7 @@ class Queue(StatefulNode):
         rows = "rows that wait, until they are processed or superseded"
         if self.time is None or self.specification.changeable()["policy"] in ("append", "shed"):
             return rows
-        return f"{rows}; of delivered keys the time, until the watermark has passed it"
+        return f"{rows}; of applied keys the time, until the watermark has passed it"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

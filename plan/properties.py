@@ -25,7 +25,7 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
             expected="a low-watermark, for it to go on by",
             hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without "
             "a time of their own are stamped "
-            "with their arrival by Watermark.arrival() (progress=heartbeat), which adds the column that the event time "
+            "with their arrival by Watermark.arrival() (watermark=arrival), which adds the column that the event time "
             "names" + otherwise,
         )
 
@@ -53,8 +53,8 @@ def _silent(node: Node) -> str | None:
     if given is None:
         return None
     timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
-    if given.get("progress", "").lower() == "latent" or not timed:
-        return "progress=latent, or no option `time`"
+    if given.get("watermark", "").lower() == "none" or not timed:
+        return "watermark=none, or no option `eventTime`"
     off = given.get("punctuation", "").lower() in ("false", "off", "no", "0")
     return "punctuation=off" if off else None
 

@@ -12,7 +12,7 @@ from ..delta_format.scan import open_table, scan_columns
 from ..storage.folder import TableFolder
 from .admin.check import CheckReport, check_table
 from .admin.erase import Erasure, erase_key, key_bucket
-from .admin.layout_change import change_keep, rebucket_table
+from .admin.layout_change import change_history, rebucket_table
 from .admin.repair import Repairs, repair_table
 from .commit.lease import TableLease
 from .figures.summary import CommitSummary, RunFigures, read_summaries, run_staleness
@@ -43,7 +43,7 @@ class LatestTable:
     -----
     Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it
     was; :meth:`compact` makes one for each bucket, none of which changes a row. In an object store, :meth:`repair`,
-    :meth:`rebucket`, :meth:`keep_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
+    :meth:`rebucket`, :meth:`set_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
     :class:`~upstream.errors.EnvironmentMissingError` without it.
 
     Examples
@@ -249,15 +249,15 @@ class LatestTable:
         """
         return rebucket_table(self.path, buckets, storage=self._storage)
 
-    def keep_history(self, keep: str) -> int:
+    def set_history(self, history: str) -> int:
         """Keep more or fewer of the newest rows of each key.
 
         More stay from then on; rows that are too many leave at once. A query that is writing to the table fails with
-        its next batch, and resumes when it is restarted with the new ``keep``.
+        its next batch, and resumes when it is restarted with the new ``history``.
 
         Parameters
         ----------
-        keep
+        history
             ``latest``, or ``latest N``.
 
         Returns
@@ -275,11 +275,11 @@ class LatestTable:
 
         Examples
         --------
-        >>> version = table.keep_history("latest 3")
+        >>> version = table.set_history("latest 3")
         """
-        return change_keep(self.path, keep, storage=self._storage)
+        return change_history(self.path, history, storage=self._storage)
 
-    def history(self, *, after_version: int = -1) -> list[tuple[int, CommitSummary]]:
+    def commits(self, *, after_version: int = -1) -> list[tuple[int, CommitSummary]]:
         """Return each commit's account of itself, oldest first, for the commits of queries.
 
         Parameters
@@ -295,7 +295,7 @@ class LatestTable:
 
         Examples
         --------
-        >>> for version, summary in table.history():
+        >>> for version, summary in table.commits():
         ...     print(version, summary.rows, summary.superseded)
         1 3 0
         2 3 1

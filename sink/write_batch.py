@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import parse_options, path_argument, text_argument, whole_argument
+from ..conf.options import parse_options, path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key
 from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in, named_write
@@ -50,11 +50,11 @@ def write_batch(
     *,
     key: str | Sequence[str] | None = None,
     event_time: str | None = None,
-    sequence: str | Sequence[str] | None = None,
+    sequence_by: str | Sequence[str] | None = None,
     buckets: int | None = None,
-    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
+    expected_keys: int | None = None,
     partitions: int | None = None,
-    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
+    delete_when: str | Column | None = None,
     **options: Any,
 ) -> None:
     """Write a batch DataFrame into a Delta table that holds the newest row of each key.
@@ -70,13 +70,13 @@ def write_batch(
         A batch DataFrame, with or without the system column ``_upstream``.
     path
         The table's folder or address. It is made on first use.
-    key, event_time, sequence, buckets
+    key, event_time, sequence_by, buckets
         As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
-    expectedKeys, partitions, deleteWhen
+    expected_keys, partitions, delete_when
         As for `write_latest`.
     **options
-        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it
-        is repeated. Inside ``foreachBatch`` it has a name; `queryId` and `batchId` give it another one.
+        More options of the sink. `txn_app_id` and `txn_version` name the write, so that it is done once however often it
+        is repeated. Inside ``foreachBatch`` it has a name; `query_id` and `batch_id` give it another one.
 
     Raises
     ------
@@ -103,17 +103,17 @@ def write_batch(
     path = path_argument("path", path)
     key, time = Key.optional(key), text_argument("event_time", event_time)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
-    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
+    expected_keys = whole_argument("expected_keys", expected_keys)
     if df.isStreaming:
         raise OptionError(
             "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
         )
     path = path_on_server(df.sparkSession, path)
-    said = {name: str(value) for name, value in options.items()}
-    chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
-    chosen["sequence"] = Key.optional(sequence, "sequence")
+    said = {name: str(value) for name, value in python_options(options).items()}
+    chosen: dict[str, Any] = {"key": key, "eventTime": time, "buckets": buckets}
+    chosen["sequenceBy"] = Key.optional(sequence_by, "sequence_by")
     with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):
-        _write(df, path, name, given, chosen, expectedKeys, partitions, deleteWhen)
+        _write(df, path, name, given, chosen, expected_keys, partitions, delete_when)
 
 
 def _write(
@@ -128,14 +128,14 @@ def _write(
 ) -> None:
     key = chosen["key"]
     if given.get("engine", "").lower() == "merge":
-        others = given | _those({**chosen, "key": None, "time": None, "partitions": partitions})
-        df, merge = check_merge(df, path, key, chosen["time"], others, delete_when)
+        others = given | _those({**chosen, "key": None, "eventTime": None, "partitions": partitions})
+        df, merge = check_merge(df, path, key, chosen["eventTime"], others, delete_when)
         merge.merge(df, name)
         return
     if name is None:
         _check_unnamed(given)
     given["path"] = path
-    chosen |= {name: chosen[name].text for name in ("key", "sequence") if chosen[name] is not None}
+    chosen |= {name: chosen[name].text for name in ("key", "sequenceBy") if chosen[name] is not None}
     first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
     given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
     if delete_when is not None:

@@ -12,7 +12,7 @@ from ..conf.column_names import quoted
 from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
 from ..conf.locations import Place, absolute_location, check_apart, real_location
-from ..conf.options import path_argument, text_argument, whole_argument
+from ..conf.options import path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
 from ..core.rows.key import Key
@@ -22,7 +22,7 @@ from .commit.lease import keep_lease
 from .figures.summary import CommitSummary, last_summary
 from .frames import ROWS_OPTION, FrameStep, to_buckets
 from .frames import observed as framed_metrics
-from .spec.history import Keep, keeps_all
+from .spec.history import History, keeps_all
 from .spec.key_names import DELETED, with_deletions
 from .spec.layout import buckets_for
 from .spec.options import parse_sink_options
@@ -82,20 +82,21 @@ def write_latest(
     *,
     key: str | Sequence[str] | None = None,
     event_time: str | None = None,
-    sequence: str | Sequence[str] | None = None,
+    sequence_by: str | Sequence[str] | None = None,
     buckets: int | None = None,
-    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
+    expected_keys: int | None = None,
     partitions: int | None = None,
     target: str | None = None,
-    metricsLocation: str | os.PathLike[str] | None = None,  # noqa: N803 as the option
-    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
+    metrics_location: str | os.PathLike[str] | None = None,
+    delete_when: str | Column | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
 
     Each task gets whole buckets of keys, so a batch is one shuffle and one commit. After a queue with as many shards as
     there are buckets, it needs no shuffle. For the figures of each batch, see :func:`batch_metrics` and
-    :meth:`~upstream.LatestTable.history`.
+    :meth:`~upstream.LatestTable.commits`.
 
     Parameters
     ----------
@@ -109,28 +110,30 @@ def write_latest(
     event_time
         The column that decides which of two rows of a key is newer; without it, the later arrival is. If no key is
         given, it is the stream's own.
-    sequence
+    sequence_by
         The columns, or fields of structs, that decide instead if they are no event times, compared in their order:
         ``("source.file", "source.pos")``. An event time then only moves the low-watermark.
     buckets
-        The number of parts of a new table [default: by `expectedKeys`, the stream's number of shards, or 16]. Later,
+        The number of parts of a new table [default: by `expected_keys`, the stream's number of shards, or 16]. Later,
         `upstream rebucket` changes it.
-    expectedKeys
+    expected_keys
         The number of keys of a new table: it gets a bucket for each 500,000, and 16 at least.
     partitions
         The number of tasks that write, at most that of the buckets [default: that of the cores, at most
         ``spark.sql.shuffle.partitions``].
     target
         A bound on the staleness of each batch, such as ``p99 < 10 s``.
-    metricsLocation
+    metrics_location
         The location of a Delta table with a row of figures for each commit.
-    deleteWhen
+    delete_when
         A boolean column, which the table does not get, an SQL condition or a column expression: a row for which it is
         true deletes its key, from its time on.
+    checkpoint
+        The query's checkpoint [default: a folder named after the table below Spark's
+        ``spark.sql.streaming.checkpointLocation``, if that is set].
     **options
-        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that another program
-        has made, or ``**{"storage.region": …}``. Without a checkpoint location, it is a folder named after the table
-        below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
+        More options of the sink, such as ``engine="merge"`` for a table that another program has made, or
+        ``**{"storage.region": …}``.
 
     Returns
     -------
@@ -154,7 +157,7 @@ def write_latest(
     --------
     >>> updates = us.latest(spark, "feed/", key="vehicle_id", event_time="timestamp")
     >>> writer = us.write_latest(
-    ...     updates, "newest", key="vehicle_id", event_time="timestamp", checkpointLocation="newest_checkpoint"
+    ...     updates, "newest", key="vehicle_id", event_time="timestamp", checkpoint="newest_checkpoint"
     ... )
     >>> writer.trigger(availableNow=True).start().awaitTermination()
     """
@@ -164,12 +167,14 @@ def write_latest(
 
     path = path_argument("path", path)
     key, time = Key.optional(key), text_argument("event_time", event_time)
-    sequence = Key.optional(sequence, "sequence")
+    sequence = Key.optional(sequence_by, "sequence_by")
     target = text_argument("target", target)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
-    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
+    expected_keys = whole_argument("expected_keys", expected_keys)
     session = updates.sparkSession if isinstance(updates, DataFrame) else updates.session
-    path = path_on_server(session, path)
+    path, options = path_on_server(session, path), python_options(options)
+    if checkpoint is not None:
+        options["checkpointLocation"] = path_argument("checkpoint", checkpoint)
     checkpoint = _checkpoint(session, path, options)
     checkpoint = None if checkpoint is None else path_on_server(session, checkpoint)
     placed: int | None = None
@@ -205,26 +210,26 @@ def write_latest(
         )
     if str(options.get("engine", "")).lower() == "merge":
         check_apart([("path", path)], [*known, *(() if checkpoint is None else (("the checkpoint", checkpoint),))])
-        given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
-        given |= {"sequence": sequence}
-        return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
+        given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metrics_location}
+        given |= {"sequenceBy": sequence}
+        return _merged(df, path, key, time, {**options, **given}, delete_when, checkpoint)
     if bound is not None:
         letters, others = _dead_letters(bound.aside, options)
         known, options = [*bound.inputs, *others], options | letters
     given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
     given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
-    buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expectedKeys, placed)
-    given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
+    buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expected_keys, placed)
+    given |= {"buckets": str(buckets)} | ({} if expected_keys is None else {"expectedKeys": str(expected_keys)})
     if key is not None:
         given["key"] = key.text
-    if deleteWhen is not None:
-        df, given["deleteWhen"] = with_deletions(df, deleteWhen)
+    if delete_when is not None:
+        df, given["deleteWhen"] = with_deletions(df, delete_when)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
             bound = None
-    named = {"time": time, "sequence": None if sequence is None else sequence.text, "target": target}
+    named = {"eventTime": time, "sequenceBy": None if sequence is None else sequence.text, "target": target}
     given |= {name: value for name, value in named.items() if value is not None}
-    if metricsLocation is not None:
-        given["metricsLocation"] = path_on_server(session, path_argument("metricsLocation", metricsLocation))
+    if metrics_location is not None:
+        given["metricsLocation"] = path_on_server(session, path_argument("metrics_location", metrics_location))
     register_data_source(session)
     place = parse_sink_options(given, started=False)
     check_apart(place.tables, known)
@@ -264,9 +269,9 @@ def _dead_letters(aside: Sequence[Place], options: Mapping[str, Any]) -> tuple[d
 def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool:
     """Return True if our own sink keeps one row of each key, the newest by its time."""
     named = {name.lower(): str(value) for name, value in given.items()}
-    keep = named.get("keep", recorded.get("keep", "latest"))
-    by_time = named.get("guard", "time").lower() == "time" and "sequence" not in recorded
-    return by_time and Keep.parse(keep).latest and named.get("engine", "").lower() != "merge"
+    history = named.get("history", recorded.get("history", "latest"))
+    by_time = "sequenceBy" not in recorded and not any(normalized(each) == "sequenceby" for each in named)
+    return by_time and History.parse(history).latest and named.get("engine", "").lower() != "merge"
 
 
 def _buckets(recorded: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:

@@ -174,7 +174,7 @@ class Input:
 
     def end(self, checkpoint: Checkpoint) -> Taken:
         """Return the punctuation that ends each feed."""
-        feeds = [] if self.plan.policy.name == "latent" else [each.feed for each in checkpoint.said(self.place)]
+        feeds = [] if self.plan.policy.name == "none" else [each.feed for each in checkpoint.said(self.place)]
         return self._run(self._table([], "", checkpoint.clock_us), dict.fromkeys(feeds, AFTER_ALL), checkpoint)
 
     def check(self, checkpoint: Checkpoint) -> None:

@@ -1,6 +1,6 @@
 """UpStream's join, into Delta's own sink as Spark's join, or into UpStream's table, which keeps every pair.
 
-A pair comes once, so the table has no row to replace: ``keep="all"``, in as many buckets as the join has shards.
+A pair comes once, so the table has no row to replace: ``history="all"``, in as many buckets as the join has shards.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     def writer(work: dict[str, Any], checkpoint: str) -> Any:
         pairs = joined(spark, work)
         if work["sink"] == "table":
-            return pairs.write(work["out"], checkpoint=checkpoint, key="key", keep="all")
+            return pairs.write(work["out"], checkpoint=checkpoint, key="key", history="all")
         rows = pairs.dataframe(checkpoint).where("NOT _upstream.punctuation")
         rows = rows.select("key", "id", "ms", "value", "id_right", "ms_right", "value_right")
         return rows.writeStream.format("delta").option("path", work["out"]).option("checkpointLocation", checkpoint)

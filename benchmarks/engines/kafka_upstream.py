@@ -31,7 +31,7 @@ def run(spark: Any, servers: str, topic: str, out: str) -> Any:
         "checkpointLocation": out + "-checkpoint",
     }
     feed = upstream.latest(spark, key="key", event_time="ms", timeFormat="epoch_ms", **options)
-    writer = upstream.write_latest(feed, out, key="key", event_time="ms", checkpointLocation=out + "-checkpoint")
+    writer = upstream.write_latest(feed, out, key="key", event_time="ms", checkpoint=out + "-checkpoint")
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query

@@ -92,7 +92,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     feed = (
         spark.readStream.format("upstream")
         .schema(upstream.with_system_ddl(DDL))
-        .options(connector="synthetic", key="key", time="time", **how, **options_of(job))
+        .options(connector="synthetic", key="key", eventTime="time", **how, **options_of(job))
         .load()
     )
     if engine == "append":
@@ -103,7 +103,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
         stream = stream.queue(policy=engine, shards=BUCKETS)
         scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200)
     return upstream.write_latest(
-        scored, table, key="key", event_time="time", buckets=BUCKETS, checkpointLocation=checkpoint
+        scored, table, key="key", event_time="time", buckets=BUCKETS, checkpoint=checkpoint
     ).start()
 
 

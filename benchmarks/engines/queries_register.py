@@ -21,11 +21,11 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     spark = us.session("benchmark", master=f"local[{job['cores']}]")
     spark.sparkContext.setLogLevel("ERROR")
     queries = us.queries(spark, checkpoint=job["out"] + "-checkpoint", to=job["out"], shards=cores())
-    queries.stream("feed", stream(spark, {**job, "files_per_batch": 100}))
+    queries.source("feed", stream(spark, {**job, "files_per_batch": 100}))
     took = []
     for query in job["queries"]:
         began = time.perf_counter()
-        queries.register(query["name"], text(query))
+        queries.create(query["name"], text(query))
         took.append(time.perf_counter() - began)
     running = queries.start()
     _wait_for(job, job["queries"][-1]["name"])
@@ -35,7 +35,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         name = f"more{number}"
         query = {**job["queries"][number], "name": name}
         began = time.perf_counter()
-        queries.register(name, text(query).replace(" AS v", f" + {number + 1} AS v"))
+        queries.create(name, text(query).replace(" AS v", f" + {number + 1} AS v"))
         _wait_for(job, name)
         first.append(time.perf_counter() - began)
         running.processAllAvailable()

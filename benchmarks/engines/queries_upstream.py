@@ -20,9 +20,9 @@ def stream(spark: Any, work: dict[str, Any]) -> Any:
         "schema": "key BIGINT, ms BIGINT, value BIGINT",
         "key": "key",
         "select": "key, value, timestamp_millis(ms) AS at",
-        "time": "at",
-        "progress": "bounded",
-        "progressDelay": f"{work['delay_s']} s",
+        "eventTime": "at",
+        "watermark": "bounded",
+        "watermarkDelay": f"{work['delay_s']} s",
         "maxFilesPerTrigger": str(work["files_per_batch"]),
     }
     return UpdateStream(spark.readStream.format("upstream").options(**options).load(), key="key", event_time="at")
@@ -39,9 +39,9 @@ def hosted(spark: Any, work: dict[str, Any]) -> Any:
     import upstream as us
 
     queries = us.queries(spark, checkpoint=work["out"] + "-checkpoint", to=work["out"], shards=cores())
-    queries.stream("feed", stream(spark, work))
+    queries.source("feed", stream(spark, work))
     for query in work["queries"]:
-        queries.register(query["name"], text(query))
+        queries.create(query["name"], text(query))
     return queries.start(availableNow=True)
 
 
@@ -61,7 +61,7 @@ def fluent(spark: Any, work: dict[str, Any]) -> Any:
     )
     table = windows.agg(v=aggregate() if query["function"] == "count" else aggregate(query["argument"]))
     out = f"{work['out']}/{query['name']}"
-    return upstream.write_latest(table, out, checkpointLocation=checkpoint).trigger(availableNow=True).start()
+    return upstream.write_latest(table, out, checkpoint=checkpoint).trigger(availableNow=True).start()
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:

@@ -31,10 +31,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     files = sorted(Path(job["data"]).glob("*.csv"), key=lambda each: int("".join(filter(str.isdigit, each.stem))))
 
     queries = us.queries(spark, checkpoint=checkpoint, to=job["out"], shards=cores())
-    queries.stream("feed", stream(spark, {**job, "data": str(feed), "files_per_batch": 1_000}))
+    queries.source("feed", stream(spark, {**job, "data": str(feed), "files_per_batch": 1_000}))
     for number, (name, weight) in enumerate(job["queries"].items()):
         text = f"SELECT key, value + {number} AS v FROM LATEST(feed)"
-        queries.register(name, text, weight=weight)
+        queries.create(name, text, weight=weight)
     for file in files[:_FREE_FILES]:
         os.link(file, feed / file.name)
         queries.start(availableNow=True).awaitTermination()

@@ -80,7 +80,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
                 "seconds": time.perf_counter() - began,
                 "cpu": time.process_time() - cpu,
                 "waiting": report.waiting,
-                "delivered": report.delivered,
+                "applied": report.applied,
                 "row_pages_read": report.pages_read,
                 "row_pages_written": report.pages_written,
                 "bytes_read": store.read,

@@ -52,7 +52,7 @@ def batches(job: dict[str, Any]) -> dict[str, Any]:
 
         writer = upstream.write_latest(
             updates, job["table"], key="k", event_time="ts", buckets=job["buckets"], engine=job["engine"],
-            checkpointLocation=checkpoint, maintenance=job["maintenance"],
+            checkpoint=checkpoint, maintenance=job["maintenance"],
         )  # fmt: skip
     else:
         upsert = {"merge": merge, "replaceUsing": replace_using, "delta-rs": by_delta_rs}[job["engine"]]

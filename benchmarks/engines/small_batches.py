@@ -157,7 +157,7 @@ class UpstreamQuery(Query):
 
         options = {"timeFormat": "epoch_ms", "where": "value >= 0", "schema": "key BIGINT, ms BIGINT, value DOUBLE"}
         rows = upstream.latest(self.spark, self.feed, key="key", event_time="ms", **options)
-        writer = upstream.write_latest(rows, self.out, key="key", event_time="ms", checkpointLocation=self.checkpoint)
+        writer = upstream.write_latest(rows, self.out, key="key", event_time="ms", checkpoint=self.checkpoint)
         self.query = writer.start()
 
 

@@ -21,10 +21,10 @@ def windowed(spark: Any, work: dict[str, Any]) -> Any:
         "fileFormat": "csv",
         "schema": "key BIGINT, ms BIGINT, value BIGINT",
         "key": "key",
-        "time": "ms",
+        "eventTime": "ms",
         "timeFormat": "epoch_ms",
-        "progress": "bounded",
-        "progressDelay": "10 s",
+        "watermark": "bounded",
+        "watermarkDelay": "10 s",
         "maxFilesPerTrigger": str(work["files_per_batch"]),
     }
     feed = spark.readStream.format("upstream").options(**options).load()
@@ -45,7 +45,7 @@ def windowed(spark: Any, work: dict[str, Any]) -> Any:
 
 def keyed_by(work: dict[str, Any]) -> dict[str, Any]:
     """Return the table's key and time options: one row per key, or per key and window."""
-    return {} if work["emit"] == "latest" else {"key": ("key", "window_id"), "time": "window_end"}
+    return {} if work["emit"] == "latest" else {"key": ("key", "window_id"), "eventTime": "window_end"}
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
     def writer(work: dict[str, Any], checkpoint: str) -> Any:
         windows = windowed(spark, work)
-        return upstream.write_latest(windows, work["out"], checkpointLocation=checkpoint, **keyed_by(work))
+        return upstream.write_latest(windows, work["out"], checkpoint=checkpoint, **keyed_by(work))
 
     return works_done(spark, job, writer)
 

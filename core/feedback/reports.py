@@ -234,7 +234,7 @@ class QueueReport(OperatorReport):
     """A shard's work in a batch, and the rows that wait afterwards."""
 
     arrived: int = 0  # in this batch, as are the counts up to `shed`
-    delivered: int = 0
+    applied: int = 0
     superseded: int = 0
     older: int = 0
     conflicts: int = 0
@@ -248,10 +248,10 @@ class QueueReport(OperatorReport):
     allocated: int = 0
     pages_read: int = 0  # pages of rows, in this batch
     pages_written: int = 0
-    # queue staleness of delivered rows: first arrival to the batch's clock
+    # queue staleness of applied rows: first arrival to the batch's clock
     ages: Ages = dataclasses.field(default_factory=Ages)
     most_stale: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
-    outdated: int = 0  # superseded updates older than a delivered row of their key: no later row represents them
+    outdated: int = 0  # superseded updates older than an applied row of their key: no later row represents them
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -115,11 +115,11 @@ def reads_coalesced(df: DataFrame) -> bool:
 def check_coalesced(df: DataFrame, sequence: str) -> None:
     """Refuse a DataFrame whose source coalesces by time or arrival, although `sequence` orders the table's rows."""
     for options in _sources(df):
-        if _coalesces(options) and "sequence" not in {name.lower() for name in options}:
+        if _coalesces(options) and "sequenceby" not in {name.lower() for name in options}:
             raise OptionError(
                 f"the source coalesces by time or arrival, and the table by the sequence {sequence}",
                 expected="one order for both: the source has dropped rows that the table would keep",
-                hint=f'give the source the option sequence="{sequence}" too, or leave out its coalesce',
+                hint=f'give the source the option sequence_by="{sequence}" too, or leave out its coalesce',
             )
 
 

@@ -182,9 +182,9 @@ class Watermark:
         Examples
         --------
         >>> us.Watermark.arrival().policy
-        'heartbeat'
+        'arrival'
         """
-        return cls("heartbeat")
+        return cls("arrival")
 
     @classmethod
     def none(cls) -> Watermark:
@@ -197,9 +197,9 @@ class Watermark:
         Examples
         --------
         >>> us.Watermark.none().policy
-        'latent'
+        'none'
         """
-        return cls("latent")
+        return cls("none")
 
     def guarded(self, *, max_jump: str | None = None, confirmations: int | None = None) -> Watermark:
         """Return the same policy with another guard against times that are wrong.
@@ -237,13 +237,13 @@ class Watermark:
         Examples
         --------
         >>> us.Watermark.bounded("5 minutes").options()
-        {'progress': 'bounded', 'progressDelay': '5 minutes'}
+        {'watermark': 'bounded', 'watermarkDelay': '5 minutes'}
         """
         given = {
-            "progress": self.policy,
-            "progressDelay": self.delay,
+            "watermark": self.policy,
+            "watermarkDelay": self.delay,
             "targetLate": self.late,
-            "progressDisplacement": self.rows,
+            "watermarkDisplacement": self.rows,
             "maxJump": self.max_jump,
             "confirmations": self.confirmations,
         }

@@ -121,7 +121,7 @@ class Skew:
         return self.largest - self.smallest
 
 
-PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"]
+PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "arrival", "none", "adaptive", "from_table"]
 
 # Rows looked at in one step while outliers are about; doubled while there are none, as far as the cache likes it.
 _STEP = 1024
@@ -139,12 +139,12 @@ class Policy:
     """The settings by which a feed's low-watermark follows from its rows.
 
     ``ordered``: the largest time. ``bounded``: the largest time less `delay_us`. ``displaced``: the largest time of all
-    rows but the last `displacement`. ``embedded``: the feed's own punctuation rows. ``heartbeat``: the clock, which
-    stamps rows on entry. ``latent``: none. ``adaptive``: the largest time less a learned delay. ``promised``: bounds
+    rows but the last `displacement`. ``embedded``: the feed's own punctuation rows. ``arrival``: the clock, which
+    stamps rows on entry. ``none``: none. ``adaptive``: the largest time less a learned delay. ``from_table``: bounds
     from outside the rows, which the guard does not check.
     """
 
-    name: PolicyName = "latent"
+    name: PolicyName = "none"
     delay_us: int = 0  # δ of ``bounded``; of ``adaptive`` the least delay until enough rows have come
     displacement: int = 0  # in rows
     max_jump_us: int = 3_600_000_000  # a row further beyond the largest confirmed time is suspect and moves nothing …
@@ -246,7 +246,7 @@ class FeedProgress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Add a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``promised``)."""
+        """Add a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``from_table``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:
@@ -265,9 +265,9 @@ class FeedProgress:
     def begin(self) -> None:
         """Set the bound of a feed that has shown a row to :data:`~.bounds.BEFORE_ALL`, unless it has a bound.
 
-        The feed then holds the others back until it has a low-watermark. ``latent`` never has a bound.
+        The feed then holds the others back until it has a low-watermark. ``none`` never has a bound.
         """
-        if self.bound is None and self._policy.name != "latent":
+        if self.bound is None and self._policy.name != "none":
             self.bound = BEFORE_ALL
 
     def promise(self, bound_us: int) -> None:
@@ -285,7 +285,7 @@ class FeedProgress:
         The caller does so once it waits for no feed to begin. Until then the feed keeps its policy's bound, since the
         first rows of the others may be below its end.
         """
-        if self.bound is None or self._policy.name == "latent":
+        if self.bound is None or self._policy.name == "none":
             return
         seen = [] if self._own is None else [self._own]
         seen += [time + 1 for time in (self._confirmed, self._claimed) if time is not None]
@@ -295,11 +295,11 @@ class FeedProgress:
 
     def _conclusion(self, now_us: int) -> int | None:
         name = self._policy.name
-        if name == "heartbeat":
+        if name == "arrival":
             return now_us
-        if name == "promised":
+        if name == "from_table":
             return self._claimed
-        if name == "latent" or self._confirmed is None:
+        if name == "none" or self._confirmed is None:
             return None
         if name == "embedded":
             believable = self._claimed is not None and self._claimed <= self._confirmed + self._policy.max_jump_us

@@ -49,7 +49,7 @@ class Advance:
     ended: frozenset[str] = frozenset()  # feeds that send nothing more
     # feeds with rows beyond the limit: microseconds of the oldest one's arrival, or earlier; they are not idle
     waiting: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # low-watermarks in microseconds that feeds report apart from rows (`progress=promised`)
+    # low-watermarks in microseconds that feeds report apart from rows (`watermark=from_table`)
     promised: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 

@@ -86,7 +86,7 @@ class SimulationFigures:
     application: RunAges  # until the result is committed
     queue: RunAges  # until the row is dequeued
     arrived: int
-    delivered: int  # results
+    applied: int  # results
     batches: int
     pending: int  # rows that waited at the end
     wait_s: float  # mean time from first arrival to dequeue
@@ -217,7 +217,7 @@ def _outcome(
         application=perceived(keys, end_us, results, waiting),
         queue=_perceived(keys, end_us, (key, first, start), waiting),
         arrived=feed.arrived,
-        delivered=int(done.sum()),
+        applied=int(done.sum()),
         batches=int(np.count_nonzero(np.array(commits, dtype=np.int64) <= end_us)),
         pending=len(feed.queue),
         wait_s=float((start - first).mean()) / _US if len(start) else 0.0,
@@ -257,7 +257,7 @@ class InOrderOutcome:
 
     application: RunAges
     halfway: float
-    delivered: int
+    applied: int
     pending: int
     busy: float
 
@@ -283,7 +283,7 @@ def simulate_in_order(
     return InOrderOutcome(
         application=perceived(arrivals.keys, end_us, results, waiting),
         halfway=perceived(arrivals.keys, end_us // 2, results, waiting).mean,
-        delivered=int(np.count_nonzero(commit <= end_us)),
+        applied=int(np.count_nonzero(commit <= end_us)),
         pending=len(key) - served,
         busy=busy / end_us,
     )
@@ -341,7 +341,7 @@ class Prediction:
     p50: float
     p99: float
     max: float  # the largest of all seeds
-    delivered_per_s: float  # results per second
+    applied_per_s: float  # results per second
     pending: float  # rows that wait at the end of the run
     busy: float  # share of the time in which the server works
     grows: bool  # much more staleness in the second half of the run: it has no limit, or has not reached it
@@ -388,7 +388,7 @@ def _predict(
         p50=float(p50),
         p99=float(p99),
         max=float(figures[:, 2].max()),
-        delivered_per_s=float(np.mean([run.delivered for run in runs])) / end_us * 1e6,
+        applied_per_s=float(np.mean([run.applied for run in runs])) / end_us * 1e6,
         pending=float(np.mean([run.pending for run in runs])),
         busy=float(np.mean([run.busy for run in runs])),
         # What grows with time without limit has a mean that doubles when the run does.

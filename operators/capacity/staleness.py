@@ -61,7 +61,7 @@ class Ramps:
 class IntervalStaleness:
     """Staleness in one interval, such as a batch, in seconds.
 
-    `mean` to `max` are over the delivered results, from the oldest arrival that each represents to its commit; 0 if
+    `mean` to `max` are over the applied results, from the oldest arrival that each represents to its commit; 0 if
     there are none.
     """
 
@@ -69,7 +69,7 @@ class IntervalStaleness:
     p50: float
     p99: float
     max: float
-    delivered: int  # results
+    applied: int  # results
     superseded: int  # updates that a newer one of their key replaced
     pending: int  # keys that wait at the end
     oldest: float  # age of the longest-waiting key
@@ -118,7 +118,7 @@ class StalenessAccount:
 
     A commit at t of a result whose pending interval began at e, with the key's previous result at p, adds the integral
     of x - e over x from max(e, p) to t. Results of one key must come in the order of their commits, over all calls.
-    The number of keys grows when a larger key number is delivered.
+    The number of keys grows when a larger key number is applied.
     """
 
     def __init__(self, keys: int = 0, *, start_us: int = 0) -> None:

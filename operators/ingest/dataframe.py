@@ -88,12 +88,12 @@ def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> On
         if ets_delay is not None:
             raise OptionError(f"ets_delay={ets_delay!r} with idle='wait'", expected="idle='ets' beside it")
         return None
-    if policy.name == "latent":
+    if policy.name == "none":
         raise OptionError(
             "idle='ets' without a watermark", expected="a watermark for the clock to move", hint="leave idle out"
         )
     delay_us = None if ets_delay is None else duration_argument("ets_delay", ets_delay)
-    return OnDemandWatermark(policy.name == "heartbeat", delay_us, policy.delay_us)
+    return OnDemandWatermark(policy.name == "arrival", delay_us, policy.delay_us)
 
 
 def _column(df: DataFrame, given: str | Column) -> Column:

@@ -52,12 +52,12 @@ class IntakePlan:
     @property
     def stamped(self) -> bool:
         """True if the time is the arrival, in a column of its own."""
-        return self.policy.name == "heartbeat"
+        return self.policy.name == "arrival"
 
     @property
     def promises(self) -> bool:
         """True if the low-watermark bounds the times of the rows."""
-        return self.time is not None and self.policy.name != "latent"
+        return self.time is not None and self.policy.name != "none"
 
     @cached_property
     def leaving(self) -> pa.Schema:
@@ -81,15 +81,15 @@ class IntakePlan:
 
 
 def policy_of(watermark: Watermark | None, event_time: str | None) -> Policy:
-    """Return a watermark's policy. The default is ``bounded`` by ten minutes, or ``latent`` without an event time."""
-    chosen = check_watermark(watermark) or Watermark("bounded" if event_time else "latent")
+    """Return a watermark's policy. The default is ``bounded`` by ten minutes, or ``none`` without an event time."""
+    chosen = check_watermark(watermark) or Watermark("bounded" if event_time else "none")
     name = chosen.policy
-    if name == "promised":
+    if name == "from_table":
         raise OptionError(
-            "a watermark of policy 'promised' for a DataFrame, which says nothing besides its rows",
+            "a watermark of policy 'from_table' for a DataFrame, which says nothing besides its rows",
             expected="what one of Watermark's methods makes",
         )
-    if name != "latent" and event_time is None:
+    if name != "none" and event_time is None:
         raise OptionError(
             f"a watermark of policy {name!r} without an event time",
             expected="the column of the event time",

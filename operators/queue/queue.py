@@ -37,10 +37,10 @@ class EnqueueResult:
     locations: Int64s  # where the caller must put them
     ties: Int64s  # pairs: a row of the batch, and the location of the row that it replaces at the same event time
     batch_ties: Int64s  # pairs of rows of the batch with one key and time: the kept one, the dropped one
-    superseded: int = 0  # updates that are not delivered because a newer one of their key is
+    superseded: int = 0  # updates that are not applied because a newer one of their key is
     older: int = 0  # rows among these that arrived after a newer one of their key (late within the queue)
     shed: int = 0  # rows dropped by random shedding
-    outdated: int = 0  # superseded updates that are older than a delivered row of their key
+    outdated: int = 0  # superseded updates that are older than an applied row of their key
 
     @classmethod
     def nothing(cls) -> EnqueueResult:

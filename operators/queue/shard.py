@@ -25,7 +25,7 @@ from ...core.rows.frames import conflicts_in, from_frame, to_frame
 from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import TIMESTAMP, punctuation_mask, standing_for, system_field
 from ...core.watermark.bounds import bounds_in
-from ..runtime.delivered_times import DeliveredTimes, TimedKeys, behind
+from ..runtime.applied_times import AppliedTimes, TimedKeys, behind
 from ..runtime.feeds import ALL_FEEDS, ENDED, FeedBounds, KeyBounds, KeyShare, hear_all, punctuation_at
 from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.shard import Shard, ShardInput
@@ -212,7 +212,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         self._keys = KeyBounds(self._store, "single", plan.key, int(self._head.get("single", 0)), self._shard)
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
-        self._delivered: DeliveredTimes | None = None
+        self._applied: AppliedTimes | None = None
         self._exact = False
         self._budget: int | None = None
 
@@ -254,10 +254,10 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
         self._hear(punctuation)
-        if self._delivered is not None and self._feeds.bounds:  # without punctuation nothing would be forgotten
+        if self._applied is not None and self._feeds.bounds:  # without punctuation nothing would be forgotten
             bound = self._feeds.low_watermark
             left = TimedKeys(self._apart(served), out.cells.number, out.cells.time)
-            self._delivered.add(left, LOWEST if bound is None else bound, distinct=queue.one_per_key)
+            self._applied.add(left, LOWEST if bound is None else bound, distinct=queue.one_per_key)
         promises = self._punctuation(queue, pages, schema, now_us)
         result = served if promises.num_rows == 0 else pa.concat_tables([served, promises], promote_options="default")
         took = dataclasses.replace(
@@ -271,14 +271,14 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         return result, self._figures(took, arrival.size, ages, conflicts)
 
     def _newer(self, rows: pa.Table, updates: Updates, queue: UpdateQueue) -> tuple[pa.Table, Updates, Int64s]:
-        """Remove rows that are older than a row of their key that was delivered, or that leaves in the same batch.
+        """Remove rows that are older than a row of their key that was applied, or that leaves in the same batch.
 
         The array is the number of updates that each removed row represents.
         """
-        if self._delivered is None or updates.time is None or updates.covered is None:
+        if self._applied is None or updates.time is None or updates.covered is None:
             return rows, updates, none()
         keys = TimedKeys(self._apart(rows), updates.numbers, updates.time)
-        older = self._delivered.older(keys)
+        older = self._applied.older(keys)
         if not queue.one_per_key:  # each row that stays is served, in the order of arrival
             older |= behind(keys)
         if not older.any():
@@ -307,11 +307,11 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         self._queue = queue
         if plan.time is not None:
             key = pa.schema([] if self._exact else [schema.field(name) for name in keys])
-            delivered = DeliveredTimes(self._store, key, self._head.get("delivered", {}))
+            applied = AppliedTimes(self._store, key, self._head.get("applied", {}))
             if plan.policy in ("append", "shed"):  # they give older rows too
-                delivered.clear()
+                applied.clear()
             else:
-                self._delivered = delivered
+                self._applied = applied
         if self._head:
             self._fit(schema)
             queue.restore(self._state.queue())
@@ -396,8 +396,8 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
     def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:
         more: dict[str, Any] = {"now_us": self._now_us, "budget": self._budget or 1, "single": self._keys.save()}
         more |= self._feeds.to_json()
-        if self._delivered is not None:
-            more["delivered"] = self._delivered.to_json()
+        if self._applied is not None:
+            more["applied"] = self._applied.to_json()
         gone = self._state.save(queue, schema, self._plan, more)
         pages.save(np.flatnonzero(queue.pages.held), gone)
 
@@ -419,7 +419,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
             most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
         return {
             "arrived": arrived,
-            "delivered": served.count,
+            "applied": served.count,
             "superseded": took.superseded,
             "older": took.older,
             "conflicts": conflicts,

@@ -159,8 +159,8 @@ class QueuePlanner:
         mine = [report for report in reports if report.now_us == latest]
         # Only a batch that this planner began, and that left rows waiting, lasted from its tick until now.
         if latest == start["now_us"]:
-            delivered = sum(report.delivered for report in mine)
-            cost = cost.seen(delivered, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
+            applied = sum(report.applied for report in mine)
+            cost = cost.seen(applied, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
         budget = self.budget
         if self.auto and budget is not None:
             # Keys whose rows were shed are stale, too, though nothing of them waits.

@@ -178,13 +178,13 @@ class Evaluation:
             each.described = None
         self._changed = True
 
-    def whole_from(self, name: str) -> int | None:
+    def complete_from(self, name: str) -> int | None:
         """Return the time from which a query's result is complete; None if that is never certain.
 
         A query that is added later waits for its windows to fill, or inherits the time of the state it starts from. It
         is never certain if no state retains the rows of an unbounded window.
         """
-        return None if name in self._lacking else self._running[self._tops[name]].whole_from
+        return None if name in self._lacking else self._running[self._tops[name]].complete_from
 
     def begins(self, stream: str) -> frozenset[str]:
         """Return the queries that read a stream whose operator has not begun: they need a stored relation whole."""
@@ -324,7 +324,7 @@ class Evaluation:
     def _made(self, part: OperatorBuild) -> OperatorRun:
         saved = self._saved.pop(part.key, None)
         state = OperatorState(self._store, part.key, {} if saved is None else saved["state"])
-        whole: int | None = BEGINNING if saved is None else saved["whole_from"]
+        whole: int | None = BEGINNING if saved is None else saved["complete_from"]
         return OperatorRun(part, part.make(state), state, set(), set(), saved is not None, whole)
 
     def _values_of(self, key: str) -> Mapping[str, object] | None:

@@ -94,7 +94,7 @@ class NewestWindow(WaitingOperator):
         rows = self._kept.read_all()
         return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         return None
 
 
@@ -209,5 +209,5 @@ class NewestByArrival(Operator):
         rows = self._kept.read_all().filter(~pl.col(TOMBSTONE))
         return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         return None

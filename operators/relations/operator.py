@@ -80,7 +80,7 @@ class Operator(ABC):
     forgets: bool = False
     """True if the relation's contents are neither in the state nor follow from the inputs."""
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         """Return the time from which the relation is complete if its inputs are from ``since`` on; None if never."""
         return since
 

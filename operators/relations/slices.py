@@ -179,7 +179,7 @@ class Slices(Operator):
             names = set(self._aggregates.state_schema.names)
             self._values["parts"] = {name: each for name, each in self._values["parts"].items() if name in names}
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         self._begins_whole = since
         return since
 

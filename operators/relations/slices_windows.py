@@ -72,7 +72,7 @@ class WindowAggregates(Operator):
         rows = pl.DataFrame([*self._group(points, every), *columns])
         return delta_frame(rows, points.times, 1)
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         whole = self._of.whole(self._wanted.measures)
         if whole is None or whole == BEGINNING:
             return whole

@@ -28,13 +28,13 @@ class OperatorRun:
     users: set[str]  # The queries that need it.
     points: set[str]  # Those of them that need its result at all change points.
     begun: bool  # It has made a step.
-    whole_from: int | None  # The time from which its relation lacks no rows; None if that is never certain.
+    complete_from: int | None  # The time from which its relation lacks no rows; None if that is never certain.
     described: str | None = None  # Cached JSON of :meth:`describe`; each step resets it.
 
     def describe(self) -> str:
         """Return as JSON the state's metadata, without the rows."""
         if self.described is None:
-            self.described = json.dumps({"state": self.state.to_json(), "whole_from": self.whole_from})
+            self.described = json.dumps({"state": self.state.to_json(), "complete_from": self.complete_from})
         return self.described
 
 
@@ -193,10 +193,10 @@ class StepRun:
         else:
             inputs = [self.changes(key, net=net, new=not each.begun) for key in part.inputs]
         if not each.begun:
-            each.whole_from = self._whole_from(each)
+            each.complete_from = self._complete_from(each)
         return each.operator.step(inputs, self._span._replace(net=net))
 
-    def _whole_from(self, each: OperatorRun) -> int | None:
+    def _complete_from(self, each: OperatorRun) -> int | None:
         if self._begins:
             return BEGINNING
         since = [self._span.before] if not each.part.inputs else []
@@ -206,11 +206,11 @@ class StepRun:
                 if not below.part.is_stream:
                     return None
                 since.append(max(self._span.before, self._seen(key) + 1))
-            elif below.whole_from is None or self._there.lacks(key):
+            elif below.complete_from is None or self._there.lacks(key):
                 return None
             else:
-                since.append(below.whole_from)
-        return each.operator.whole_from(max(since))
+                since.append(below.complete_from)
+        return each.operator.complete_from(max(since))
 
     def _seen(self, key: str) -> int:
         """Return the greatest time of a stream's rows before this step."""

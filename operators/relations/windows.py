@@ -41,7 +41,7 @@ def check_years(times: Int64s, what: str) -> None:
         f"{what} at {np.datetime64(outside, 'us')}",
         expected="a time in the years 1 to 9999",
         hint="take rows whose event time is so near these limits out of the stream, with where() before "
-        "queries.stream()",
+        "queries.source()",
     )
 
 
@@ -94,7 +94,7 @@ class TimeWindow(WaitingOperator):
         there = self._pending.all().filter(pl.col(WEIGHT) < 0)
         return there.with_columns(-pl.col(WEIGHT)).drop(_LEAVES)
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         return None if self._range is None else since + self._range + (self._slide or 0)
 
     def _entering(self, rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
@@ -179,7 +179,7 @@ class HopWindow(WaitingOperator):
         ends = following[there] - self._slide
         return self._windows(rows.filter(pl.Series(there)), ends, ends, 1)
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         return since + self._size + self._slide
 
     def _last(self, rows: pl.DataFrame) -> Int64s:
@@ -313,7 +313,7 @@ class SessionWindow(Operator):
     def contents(self) -> pl.DataFrame | None:
         return self._leaving.all().with_columns(-pl.col(WEIGHT))
 
-    def whole_from(self, since: int) -> int | None:
+    def complete_from(self, since: int) -> int | None:
         # A session may have begun at any time before.
         return since if since == BEGINNING else None
 

@@ -23,7 +23,7 @@ from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import system_field, with_system_fields
 from ...core.watermark.bounds import bounds_in
-from ..runtime.delivered_times import TimedKeys, behind, older_than
+from ..runtime.applied_times import TimedKeys, behind, older_than
 from ..runtime.feeds import ENDED, FeedBounds, KeyBounds, KeyShare, hear_all, punctuation_at
 from ..runtime.pack import by_arrival
 from ..runtime.shard import Shard, ShardInput

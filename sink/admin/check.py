@@ -23,7 +23,7 @@ from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import contest, newest_rows
 from ..merge.task_rows import RowBuffer
-from ..spec.history import Keep
+from ..spec.history import History
 from ..spec.layout import Layout, buckets_outgrown
 from ..table.contents import TableContents, Unreadable, rows_recorded
 
@@ -195,10 +195,10 @@ def _with_seq(rows: pa.Table, seq: int) -> pa.Table:
 
 
 def _duplicates(rows: pa.Table, layout: Layout) -> int:
-    if rows.num_rows == 0 or layout.keep.count is None:
+    if rows.num_rows == 0 or layout.history.count is None:
         return 0
     codes, size = key_codes(columns_at(rows, layout.key))
-    return int(np.maximum(np.bincount(codes, minlength=size) - layout.keep.count, 0).sum())
+    return int(np.maximum(np.bincount(codes, minlength=size) - layout.history.count, 0).sum())
 
 
 def _misplaced(rows: pa.Table, bucket: int, layout: Layout) -> dict[int, int]:
@@ -226,7 +226,7 @@ class SourceRows:
         self._source = source
         self._storage = dict(contents.target.storage)
         fields = tuple(field for field in layout.fields if field[0] in layout.deciding)
-        self._layout = dataclasses.replace(layout, fields=fields, keep=Keep())
+        self._layout = dataclasses.replace(layout, fields=fields, history=History())
         self._gathering = RowBuffer(self._layout, self._layout.arrow_schema())
 
     def __enter__(self) -> SourceRows:  # noqa: PYI034 it is not to be inherited from
@@ -359,7 +359,7 @@ def _check(contents: TableContents, source: str | None) -> CheckReport:
         None if source is None else compared,
         (*[Finding(text, mends) for text, mends in log.problems], *found),
         # Where all rows are kept none is overtaken, and no bucket is rewritten.
-        None if contents.layout.keep.count is None else buckets_outgrown(counted, contents.layout.buckets),
+        None if contents.layout.history.count is None else buckets_outgrown(counted, contents.layout.buckets),
     )
 
 
@@ -398,8 +398,8 @@ def _findings(state: BucketState) -> Iterator[Finding]:
 def _lost(contents: TableContents, bucket: int, given: pa.Table, held: pa.Table, buried: pa.Table) -> list[Finding]:
     layout = contents.layout
     given = given.select(layout.deciding)
-    if layout.keep.count is not None and held.num_rows:  # the newest answers for its key
-        held = newest_rows(as_pending(held), dataclasses.replace(layout, keep=Keep())).rows
+    if layout.history.count is not None and held.num_rows:  # the newest answers for its key
+        held = newest_rows(as_pending(held), dataclasses.replace(layout, history=History())).rows
     missing = newer(held, given, layout) & newer(buried, given, layout)
     if not missing.any():
         return []

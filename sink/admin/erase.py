@@ -19,7 +19,7 @@ from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Mask
 from ...core.rows.newest import key_codes
 from ...delta_format.append_table import dead_letter_table, payloads
-from ...delta_format.latest_table import DELIVERED_KEY, METADATA_KEY, CommitChanges, recorded_under
+from ...delta_format.latest_table import APPLIED_KEY, METADATA_KEY, CommitChanges, recorded_under
 from ...delta_format.log import LiveFiles, commit_infos
 from ...storage.folder import TableFolder
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
@@ -265,7 +265,7 @@ def _take_out(
             kept = files.stage(each.kept, None, 0) if each.kept.num_rows else None
             change.replace([each.path], [kept])
         record = CommitChanges(now_us(), {}, {}).to_json()  # who follows the table has nothing to read
-        return count if change.commit("ERASE", {DELIVERED_KEY: record}) else None
+        return count if change.commit("ERASE", {APPLIED_KEY: record}) else None
 
 
 _DAY_US = 86_400_000_000
@@ -375,7 +375,7 @@ class _Attempt:
             deletions = self._deletions(change)
             commit_info = {
                 REPAIR_KEY: {"done": ["a key was erased"], "keys": self._rows_left()},
-                DELIVERED_KEY: nothing_since(contents.table).to_json(),
+                APPLIED_KEY: nothing_since(contents.table).to_json(),
             }
             committed = change.commit("ERASE", commit_info, numbers={APP_ID: deletions.number})
         if committed:

@@ -14,10 +14,10 @@ from ...conf.errors import OptionError, TableError
 from ...conf.options import path_argument, whole_argument
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
-from ...delta_format.latest_table import BUCKETS_PROPERTY, DELIVERED_KEY, KEEP_PROPERTY
+from ...delta_format.latest_table import BUCKETS_PROPERTY, APPLIED_KEY, HISTORY_PROPERTY
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
-from ..spec.history import Keep
+from ..spec.history import History
 from ..table.contents import TableContents, commit_command, nothing_since
 from ..table.table import TableChange
 from ..table.tombstones import APP_ID, TombstoneList
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from ..table.files import StagedFile
 
 
-def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
-    """Change how many of the newest rows of each key a table keeps; see :meth:`~upstream.LatestTable.keep_history`.
+def change_history(path: str, history: str, *, storage: Mapping[str, str] | None = None) -> int:
+    """Change how many of the newest rows of each key a table keeps; see :meth:`~upstream.LatestTable.set_history`.
 
     A larger number changes the log alone. It may take rows older than a forgotten deletion for history. A smaller
     number removes the surplus rows by the commit that records it, so no reader sees more rows than recorded. A process
     that dies leaves the table as it was, and files that ``upstream maintain`` removes.
     """
     try:
-        wanted = Keep.parse(str(keep))
+        wanted = History.parse(str(history))
     except ValueError:
-        raise OptionError(f"keep {keep!r} is not among those there are", expected="latest or 'latest N'") from None
+        raise OptionError(f"history {history!r} is not among those there are", expected="latest or 'latest N'") from None
     with TableContents.opened(path, storage) as contents:
         return _change(contents, wanted)
 
 
-def _change(contents: TableContents, wanted: Keep) -> int:
-    held = contents.layout.keep
+def _change(contents: TableContents, wanted: History) -> int:
+    held = contents.layout.history
     if wanted == held:
         return contents.table.version()
     if held.count is None or wanted.count is None:
@@ -50,28 +50,28 @@ def _change(contents: TableContents, wanted: Keep) -> int:
             f"the table at {contents.target.location} keeps {held}, and would have to keep {wanted}",
             expected="a change among latest and latest N",
             hint="fill a table at another path from this one's rows, read as a batch, by upstream.write_batch with the "
-            "other keep",
+            "other history",
         )
     if not contents.layout.order:
         raise TableError(
-            f"the table at {contents.target.location} records no time and no sequence that orders its rows, and would "
+            f"the table at {contents.target.location} records neither eventTime nor sequenceBy, which order its rows, and would "
             f"have to keep {wanted}",
-            expected="a table that was made with a sequence, or with a time column and without guard=arrival",
-            hint="fill a table at another path, with a time column or a sequence",
+            expected="a table that was made with eventTime, or with columns in sequenceBy",
+            hint="fill a table at another path, with eventTime or sequenceBy",
         )
     with TableChange(contents.target, contents.table, contents.files) as change, contents.needed():
         keys = _leave_out(contents, wanted, change) if wanted.count < held.count else contents.snapshot.count()
-        properties = {KEEP_PROPERTY: None if wanted.latest else str(wanted)}
-        commit_info = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
-        done = [f"keep {held} became {wanted}"]
+        properties = {HISTORY_PROPERTY: None if wanted.latest else str(wanted)}
+        commit_info = {APPLIED_KEY: nothing_since(contents.table).to_json()}
+        done = [f"history {held} became {wanted}"]
         return commit_command(
-            contents, change, "CHANGE KEEP", done, keys, properties=properties, commit_info=commit_info
+            contents, change, "CHANGE HISTORY", done, keys, properties=properties, commit_info=commit_info
         )
 
 
-def _leave_out(contents: TableContents, keep: Keep, change: TableChange) -> int:
+def _leave_out(contents: TableContents, history: History, change: TableChange) -> int:
     """Rewrite the buckets that have too many rows of a key; return the table's number of rows afterwards."""
-    layout, count = dataclasses.replace(contents.layout, keep=keep), 0
+    layout, count = dataclasses.replace(contents.layout, history=history), 0
     for bucket in contents.buckets:
         paths = contents.snapshot.of_bucket(bucket).rows
         rows = pa.concat_tables([contents.files.schema.empty_table(), *map(contents.rows, paths)])

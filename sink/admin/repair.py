@@ -196,7 +196,7 @@ def _kept(states: Sequence[BucketState], touched: Sequence[int]) -> int:
 
 def _check_count(contents: TableContents, states: Sequence[BucketState], rows: int) -> None:
     """Refuse a result with fewer rows than the first look explains."""
-    if contents.layout.keep.count not in (None, 1):
+    if contents.layout.history.count not in (None, 1):
         return  # of several rows of a key those of one time count once
     least = sum(state.rows - state.duplicates - state.overruled - sum(state.misplaced.values()) for state in states)
     if rows < least:

@@ -67,7 +67,7 @@ class MergeResults:
         """Return the files of deletions, for followers of the table."""
         return [merge.deletions for merge in self.merges if merge.deletions is not None]
 
-    def delivered(self, summary: CommitSummary, gone: Sequence[StagedFile] = ()) -> CommitChanges:
+    def applied(self, summary: CommitSummary, gone: Sequence[StagedFile] = ()) -> CommitChanges:
         """Return the commit's record for followers of the table; `gone` has the keys that a new beginning removes."""
         marks = summary.low_watermarks.values()
         return CommitChanges(
@@ -129,8 +129,8 @@ def summarise(
         committed_at_us=committed_us,
         rows=rows,
         updates=updates,
-        delivered=tally.delivered,
-        superseded=updates - tally.delivered,
+        applied=tally.applied,
+        superseded=updates - tally.applied,
         older=counted(merged.older.values()),
         keys=merged.keys_after(snapshot),
         low_watermarks=dict(sorted(marks.items())),
@@ -161,12 +161,12 @@ def _judged(summary: CommitSummary, target: StalenessTarget, last: CommitSummary
     # The oldest that waits is known, the quantiles of what waits are not: it counts where the bound is for the oldest.
     figures = dataclasses.replace(summary.staleness, max=max(summary.staleness.max, summary.oldest or 0.0))
     summary = dataclasses.replace(summary, target_met=target.met(figures))
-    if summary.target_met or summary.queue is None or summary.queue.delivered == 0:
+    if summary.target_met or summary.queue is None or summary.queue.applied == 0:
         return summary
     batch_s = max(summary.committed_at_us - summary.queue.clock_us, 1) / 1e6
     follows = last is not None and last.batch_id == summary.batch_id - 1
     pace_s = max(summary.committed_at_us - last.committed_at_us, 1) / 1e6 if last is not None and follows else batch_s
-    needed = target.needed_rows_per_s(figures, batch_s, summary.queue.delivered / pace_s)
+    needed = target.needed_rows_per_s(figures, batch_s, summary.queue.applied / pace_s)
     if needed is None:
         return summary
     return dataclasses.replace(summary, needed_rows_per_s=needed, needed_budget=math.ceil(needed * pace_s))

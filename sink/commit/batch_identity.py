@@ -88,7 +88,7 @@ class BatchIdentity:
             Fingerprint.of(number, offsets, columns),
             target.of_query,
             target.application is not None,
-            target.options.keep.count is None,
+            target.options.history.count is None,
             target.repeatable,
         )
 

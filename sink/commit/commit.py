@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ...conf.errors import TableError, UpstreamError
 from ...delta_format.deletion_vectors import VECTORS, copy_of, pack_vectors
-from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, CommitChanges
+from ...delta_format.latest_table import BUCKET, APPLIED_KEY, METADATA_KEY, CommitChanges
 from ...storage.folder import TableFolder
 from ..figures.summary import HISTORY_KEY, history_note
 from ..merge.engines import Replacement
@@ -166,8 +166,8 @@ class BatchCommit:
         state.refresh()
         kept = state.snapshot().named()
         for entry in state.entries(_TRIES):
-            delivered = CommitChanges.of_commit(entry)
-            kept |= files_named(entry) | set(delivered.deletions if delivered is not None else ())
+            applied = CommitChanges.of_commit(entry)
+            kept |= files_named(entry) | set(applied.deletions if applied is not None else ())
         if table.outputs is not None:
             for result in results:
                 table.outputs.discard(result.side_rows, kept)
@@ -239,7 +239,7 @@ class BatchCommit:
             numbers[APP_ID] = tombstones.number
             info: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             if not start.actions or state.version < 0:  # else those who follow the table cannot go on
-                info[DELIVERED_KEY] = merged.delivered(summary, gone).to_json()
+                info[APPLIED_KEY] = merged.applied(summary, gone).to_json()
             if files := writer.outputs.named(merged.side_rows):
                 info[OUTPUTS_KEY] = files
             if start.begins:
@@ -310,7 +310,7 @@ def put_change(change: TableCommit, log: LogReplay, made: list[str]) -> list[dic
 
 def _gone(writer: TableWriter, before: Snapshot, merged: MergeResults, made: list[str]) -> Iterator[StagedFile]:
     """Stage, for followers, the keys that disappear when the batch replaces the table."""
-    if writer.layout.keep.count is None:
+    if writer.layout.history.count is None:
         return
     new = {merge.bucket: merge.rows for merge in merged.merges}
     files = tombstone_files(writer.target, writer.layout, writer.files.schema).in_folder(DELETIONS)

@@ -50,7 +50,7 @@ def _each(name: str, path: str, figures: str, kind: pa.DataType) -> list[tuple[s
 
 
 _SECONDS, _NUMBER = pa.float64(), pa.int64()
-_COUNTS = "rows updates delivered superseded older deleted absent conflicts late keys pending"
+_COUNTS = "rows updates applied superseded older deleted absent conflicts late keys pending"
 _FIGURES = "mean p50 p99 max"
 _COLUMNS: list[tuple[str, pa.DataType, _Figure]] = [
     ("query_id", pa.string(), "query_id"),
@@ -61,7 +61,7 @@ _COLUMNS: list[tuple[str, pa.DataType, _Figure]] = [
     *_each("staleness_{}_s", "staleness.{}", _FIGURES, _SECONDS),
     ("area_least", pa.float64(), lambda each: None if each.area is None else each.area[0]),
     ("area_most", pa.float64(), lambda each: None if each.area is None else each.area[1]),
-    *_each("queue_{}", "queue.{}", "arrived delivered superseded older conflicts shed outdated", _NUMBER),
+    *_each("queue_{}", "queue.{}", "arrived applied superseded older conflicts shed outdated", _NUMBER),
     *_each("queue_staleness_{}_s", "queue.staleness.{}", _FIGURES, _SECONDS),
     ("batch_s", _SECONDS, _batch_s),
     ("low_watermark", pa.string(), lambda each: None if each.low_watermark is None else str(each.low_watermark)),

@@ -94,7 +94,7 @@ class SinkTable(CommitTable):
         return self._start
 
     def check(self, start: TableStart) -> None:
-        """Refuse a table of another layout: another keep leaves the files as they are."""
+        """Refuse a table of another layout: another history leaves the files as they are."""
         start.writer.layout.check_recorded(self._loaded, self.target.location)
 
     def numbers(self, start: TableStart) -> dict[str, int]:

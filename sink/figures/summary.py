@@ -31,14 +31,14 @@ class QueueFigures:
 
     clock_us: int  # the batch's plan, at which its rows are dequeued; epoch microseconds
     arrived: int
-    delivered: int
+    applied: int
     superseded: int  # updates of this batch that a newer one of their key replaced
     older: int  # of the superseded, the late ones
     conflicts: int  # pairs with one key and time but different payloads
     shed: int  # rows dropped by random shedding
-    # ages of the delivered rows at `clock_us`; quantiles within 4.5 %; None if there are none
+    # ages of the applied rows at `clock_us`; quantiles within 4.5 %; None if there are none
     staleness: Staleness | None
-    outdated: int = 0  # of the superseded, those older than a row of their key that the queue had delivered
+    outdated: int = 0  # of the superseded, those older than a row of their key that the queue had applied
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
@@ -73,7 +73,7 @@ def look_at_queue(checkpoint: TableFolder, batch_id: int) -> QueueBacklog | None
     did = QueueFigures(
         clock_us=max(report.now_us for report in mine),
         arrived=sum(report.arrived for report in first),
-        delivered=sum(report.delivered for report in last),
+        applied=sum(report.applied for report in last),
         superseded=sum(report.superseded for report in mine),
         older=sum(report.older for report in mine),
         conflicts=sum(report.conflicts for report in mine),
@@ -107,15 +107,15 @@ class CommitSummary:
         Rows received, punctuation apart.
     updates : int
         Updates that these rows represent (rows coalesced at the source included).
-    delivered : int
+    applied : int
         Keys whose row in the table changed, or left it.
     superseded : int
         Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made
-        them unnecessary, or they deleted what was not there: `updates` - `delivered`.
+        them unnecessary, or they deleted what was not there: `updates` - `applied`.
     older : int
         Keys whose newest row of the batch was older than the table's, or than its deletion. If rows of a key came in
         several tasks (`stray_buckets`), it counts once, unless a task has more than 65,536 such keys. With a history
-        of several rows per key, as in `delivered`, rows count.
+        of several rows per key, as in `applied`, rows count.
     keys : int or None
         Rows in the table afterwards; None if a foreign file has no row count.
     low_watermarks : mapping of str to int, float, str or None
@@ -124,21 +124,21 @@ class CommitSummary:
     low_watermark : int, float, str or None
         The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
     staleness : Staleness or None
-        Ages in seconds of the delivered rows; None if rows have no time of arrival.
+        Ages in seconds of the applied rows; None if rows have no time of arrival.
     stray_buckets : int
         Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
     deleted : int
-        Of the `delivered` keys those whose row left the table.
+        Of the `applied` keys those whose row left the table.
     absent : int
         Keys that were deleted while the table held no row of them.
     ages : Ages or None
         The distribution behind `staleness`, to be added up over commits; None as there.
     area : (float, float) or None
-        Staleness over time of the delivered keys that this commit ended, in key square seconds: no less than, no more
+        Staleness over time of the applied keys that this commit ended, in key square seconds: no less than, no more
         than.
     queue : QueueFigures or None
         What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its
-        key is delivered.
+        key is applied.
     pending : int or None
         Keys that wait in the queue after this batch (rows, under the policy ``append``).
     oldest : float or None
@@ -146,7 +146,7 @@ class CommitSummary:
     target : str or None
         The bound that staleness is to keep to.
     target_met : bool or None
-        Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was delivered.
+        Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was applied.
     needed_rows_per_s : float or None
         Where it did not: how many rows a second the query would have to process; None if that is not known, or none
         would do.
@@ -173,7 +173,7 @@ class CommitSummary:
     committed_at_us: int
     rows: int
     updates: int
-    delivered: int
+    applied: int
     superseded: int
     older: int
     keys: int | None
@@ -317,10 +317,10 @@ class RunFigures:
 
     commits: int
     updates: int
-    delivered: int
+    applied: int
     superseded: int
     seconds: float  # from the first arrival among the first commit's rows to the last commit
-    # application staleness of all delivered rows; quantiles within 4.5 %; None without arrivals
+    # application staleness of all applied rows; quantiles within 4.5 %; None without arrivals
     staleness: Staleness | None
     # bounds on a key's average staleness over time; None without arrivals or row counts
     over_time: tuple[float, float] | None
@@ -349,7 +349,7 @@ def run_figures(summaries: Sequence[CommitSummary]) -> RunFigures | None:
     return RunFigures(
         commits=len(mine),
         updates=sum(each.updates for each in mine),
-        delivered=sum(each.delivered for each in mine),
+        applied=sum(each.applied for each in mine),
         superseded=sum(each.superseded for each in mine),
         seconds=seconds,
         staleness=ages.figures(),

@@ -187,8 +187,8 @@ def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]
                 removed |= {place: 0, copy_of(place): 0}
         elif add := action.get("add"):
             added.add(unquote(add["path"]))
-        elif for_followers and (info := action.get("commitInfo")) and (delivered := CommitChanges.of_commit(info)):
-            removed |= dict.fromkeys(delivered.deletions, 0)
+        elif for_followers and (info := action.get("commitInfo")) and (applied := CommitChanges.of_commit(info)):
+            removed |= dict.fromkeys(applied.deletions, 0)
     # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another
     # folder is not ours.
     return {path: size for path, size in removed.items() if path not in added and _inside(path)}

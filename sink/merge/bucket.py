@@ -27,7 +27,7 @@ from .newest_rows import MergeContest, contest, lost_against, lost_pairs
 class Tally(NamedTuple):
     """Numbers of keys, as in :class:`~upstream.sink.figures.summary.CommitSummary`."""
 
-    delivered: int = 0
+    applied: int = 0
     deleted: int = 0
     absent: int = 0
 
@@ -74,20 +74,20 @@ class BucketOutcome(NamedTuple):
 
     won: Mask  # those that change the bucket's rows or its tombstones
     deleted: Mask
-    delivered: Mask  # those that change its rows
+    applied: Mask  # those that change its rows
     remembered: Mask  # the deletions that become their key's tombstone
 
     @property
     def tally(self) -> Tally:
-        won, deleted, delivered, _ = self
-        return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
+        won, deleted, applied, _ = self
+        return Tally(int(applied.sum()), int((applied & deleted).sum()), int((won & ~applied).sum()))
 
 
 class MergeVerdict(NamedTuple):
     """The result of a merge, per row of the batch."""
 
     won: Mask  # rows newer than the table's
-    delivered: Mask  # rows that changed the table
+    applied: Mask  # rows that changed the table
     lost: tuple[BatchRows, ...] = ()  # rows of either side that lost in a conflict
 
 
@@ -156,12 +156,12 @@ class BucketMerger:
             # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it
             # away as well.
             won = against_rows.won & (against_tombstones.won | (met & deleted))
-            delivered, remembered = won & (met | ~deleted), won & deleted & against_tombstones.won
+            applied, remembered = won & (met | ~deleted), won & deleted & against_tombstones.won
             if not self._layout.order:  # no table remembers them; another task's rows may meet those of absent keys
-                remembered &= ~delivered
-            outcome = BucketOutcome(won, deleted, delivered, remembered)
+                remembered &= ~applied
+            outcome = BucketOutcome(won, deleted, applied, remembered)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
-            verdict = MergeVerdict(won, outcome.delivered, lost_pairs)
+            verdict = MergeVerdict(won, outcome.applied, lost_pairs)
             if not won.any():
                 return verdict, BucketMerge(bucket, held)
             needed = np.zeros(buried.num_rows, dtype=np.bool_)
@@ -188,14 +188,14 @@ class BucketMerger:
         replacement: Callable[[], Replacement],
     ) -> BucketMerge:
         """Stage the files of an outcome, with the tombstones that stay (`needed`); on an error no file is left."""
-        merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
+        merge = BucketMerge(bucket, held, bool(outcome.applied.any()), tally=outcome.tally)
         try:
             if merge.changed:
                 merge = dataclasses.replace(merge, replacement=replacement())
             if outcome.remembered.any():
                 staged = self._stage(self._tombstones, bucket, needed, new, outcome.remembered)
                 merge = dataclasses.replace(merge, tombstones=staged)
-            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.delivered & outcome.deleted)
+            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.applied & outcome.deleted)
             merge = dataclasses.replace(merge, deletions=staged)
         except BaseException:
             self.remove([merge])
@@ -285,9 +285,9 @@ def merger_of(
     layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
 ) -> BucketMerger:
     """Return the merger of buckets for a table's layout."""
-    if layout.keep.latest:
+    if layout.history.latest:
         return BucketMerger(layout, rows, tombstones, forget_below, engine)
-    keeper = AllRows if layout.keep.count is None else NewestFew
+    keeper = AllRows if layout.history.count is None else NewestFew
     return keeper(layout, rows, tombstones, forget_below, engine)
 
 
@@ -298,7 +298,7 @@ class AllRows(BucketMerger):
         del turn
         every = np.ones(new.rows.num_rows, dtype=np.bool_)
         rows = self._stage(self._rows, bucket, new.rows.slice(0, 0), new, every)
-        tally = Tally(delivered=len(every))
+        tally = Tally(applied=len(every))
         return MergeVerdict(every, every), BucketMerge(bucket, held, True, Replacement(rows), blind=True, tally=tally)
 
 
@@ -324,7 +324,7 @@ class NewestFew(BucketMerger):
         # As of the newest row alone: rows that RESTORE has brought back go by any deletion that is later than they are.
         won = won | (deleted & effective)
         outcome = BucketOutcome(won, deleted, won & (~deleted | effective), remembered)
-        verdict = MergeVerdict(won, outcome.delivered, lost)
+        verdict = MergeVerdict(won, outcome.applied, lost)
         if not won.any():
             return verdict, BucketMerge(bucket, held)
         # And stay as long as nothing has come of their key.
@@ -341,7 +341,7 @@ class NewestFew(BucketMerger):
         codes, _ = key_codes(columns_at(both.rows, self._layout.key))
         time = places(columns_at(both.rows, self._layout.order))
         deleted = np.zeros(len(codes), dtype=np.bool_) if both.deleted is None else both.deleted
-        count = self._layout.keep.count or 1
+        count = self._layout.history.count or 1
         return codes, time, newest_of_each(codes, time, seq_in_order(both.rows, old), deleted, count)
 
     def _lost_ties(self, both: BatchRows, kept: Kept, old: int) -> tuple[BatchRows, ...]:

@@ -117,10 +117,10 @@ def newest_rows(pending: BatchRows, layout: Layout, lost: Callable[[BatchRows], 
 
     `lost` receives the rows that lost in a conflict.
     """
-    if pending.rows.num_rows == 0 or layout.keep.count is None:
+    if pending.rows.num_rows == 0 or layout.history.count is None:
         return pending
     arrived = _arrived(pending, layout)
-    if arrived.time is not None and layout.keep.count > 1:
+    if arrived.time is not None and layout.history.count > 1:
         return _newest_of_each(pending, arrived, layout, lost)
     codes, size, time, order = arrived
     first, covered = pending.first_arrival_us, pending.covered
@@ -152,7 +152,7 @@ def _newest_of_each(
     deleted = np.zeros(len(codes), dtype=np.bool_) if pending.deleted is None else pending.deleted
     deleted = deleted if order is None else deleted[order]
     assert time is not None
-    kept = newest_of_each(codes, time, np.arange(len(codes)), deleted, layout.keep.count or 1)
+    kept = newest_of_each(codes, time, np.arange(len(codes)), deleted, layout.history.count or 1)
     _tell(pending, kept.ties, arrived, layout, lost)
     chosen = kept.stays
     if order is not None:

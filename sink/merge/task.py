@@ -37,7 +37,7 @@ _MOST = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Arrivals:
-    """The distribution of delivered rows' first arrivals, of bounded size, from which the commit computes ages.
+    """The distribution of applied rows' first arrivals, of bounded size, from which the commit computes ages.
 
     A row's *application staleness* is the time from the first arrival of the oldest update that it represents
     to the commit that shows it.
@@ -119,7 +119,7 @@ class TaskResult(WriterCommitMessage):
     merges: tuple[BucketMerge, ...]  # of every bucket that the task read
     rows: int
     updates: int
-    arrivals: Arrivals  # first arrivals of the delivered rows
+    arrivals: Arrivals  # first arrivals of the applied rows
     bounds: Mapping[str, Any]  # watermarks by input partition
     side_rows: SideRows = SideRows()  # noqa: RUF009 it is frozen
     highest: int = -1  # the highest row number; -1 if no row has one
@@ -155,7 +155,7 @@ class TableWriter:
     def _merge(self, batches: Iterable[pa.RecordBatch | BatchRows], seen: Snapshot, base: int) -> TaskResult:
         merges: list[BucketMerge] = []
         firsts: list[Int64s] = []
-        hashes, key = MOST_HASHES, self.layout.key if self.layout.keep.count == 1 else ()
+        hashes, key = MOST_HASHES, self.layout.key if self.layout.history.count == 1 else ()
         side_rows = SideRowWriter(self.outputs)
         with contextlib.closing(RowBuffer(self.layout, self.files.schema, side_rows, base)) as gathering:
             try:
@@ -169,7 +169,7 @@ class TableWriter:
                     hashes -= len(older.hashes or b"") // 8
                     merges[-1] = dataclasses.replace(merge, older=older)
                     if rows.first_arrival_us is not None:
-                        firsts.append(rows.first_arrival_us[verdict.delivered])
+                        firsts.append(rows.first_arrival_us[verdict.applied])
                     for lost in verdict.lost:
                         side_rows.lost(lost)
                 put = side_rows.staged()

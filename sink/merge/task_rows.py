@@ -221,11 +221,11 @@ class TaskRows:
 
 def _check_rows(part: BatchRows, layout: Layout) -> None:
     rows = part.rows
-    if part.deleted is not None and layout.keep.count is None:
+    if part.deleted is not None and layout.history.count is None:
         raise MalformedRowError(
             f"{int(part.deleted.sum())} of {rows.num_rows} rows delete their keys, and the table keeps all rows",
-            expected="no deletions with keep=all: nothing ever leaves the table",
-            hint="filter such rows out before writing, or write a table with keep=latest",
+            expected="no deletions with history=all: nothing ever leaves the table",
+            hint="filter such rows out before writing, or write a table with history=latest",
         )
     for name, column in zip(layout.key, columns_at(rows, layout.key), strict=True):
         if nulls := int(np.count_nonzero(null_rows(column))):

@@ -133,7 +133,7 @@ class ResultTable:
     schema: pa.Schema = dataclasses.field(hash=False)  # to hash it takes longer than all else together
     key: Key = NO_KEY  # may be empty if all rows are kept
     # replace a key's row by a later one, and delete by tombstones; or only add rows
-    keep: Literal["latest", "all"] = "latest"
+    history: Literal["latest", "all"] = "latest"
     buckets: int = 1
     # more options of the sink, such as ``("durability", "power")``
     options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # with secrets of a store
@@ -143,14 +143,14 @@ class ResultTable:
 @functools.lru_cache(_TABLES)
 def target_of(table: ResultTable) -> SinkTarget:
     """Return a table's target, with its options."""
-    given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "keep": table.keep}
+    given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "history": table.history}
     given |= {"key": table.key.text} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
 
 
 def target_at(location: str, options: Sequence[tuple[str, str]]) -> SinkTarget:
     """Return the target of a table of which nothing but its location is known."""
-    return parse_sink_options({**dict(options), "path": location, "keep": "all"}, started=False)
+    return parse_sink_options({**dict(options), "path": location, "history": "all"}, started=False)
 
 
 @functools.lru_cache(_TABLES)

@@ -15,13 +15,13 @@ _LATEST = re.compile(r"latest(?:\s+(\d+))?")
 
 
 @dataclasses.dataclass(frozen=True)
-class Keep:
+class History:
     """The number of newest rows of each key that a table keeps."""
 
     count: int | None = 1  # None keeps all
 
     @classmethod
-    def parse(cls, value: str) -> Keep:
+    def parse(cls, value: str) -> History:
         """Parse ``latest``, ``latest 5`` or ``all``; other text is a ValueError."""
         lowered = value.strip().lower()
         if lowered == "all":
@@ -43,7 +43,7 @@ class Keep:
 
 def keeps_all(options: Mapping[str, Any]) -> bool:
     """Return True if a user's options, with names in any case, keep all rows: then no key is needed."""
-    return any(name.lower() == "keep" and str(value).strip().lower() == "all" for name, value in options.items())
+    return any(name.lower() == "history" and str(value).strip().lower() == "all" for name, value in options.items())
 
 
 class Kept(NamedTuple):

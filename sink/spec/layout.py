@@ -16,14 +16,14 @@ from ...delta_format.column_mapping import Ids, check_mapping, ids_in, with_fiel
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
-    KEEP_PROPERTY,
+    HISTORY_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
-from .history import Keep
+from .history import History
 from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, shown_type, tree_of
 from .options import SinkOptions
 
@@ -129,7 +129,7 @@ class Layout:
     buckets: int
     fields: tuple[tuple[str, str], ...]  # name and type (JSON) of each of the user's columns
     progress_time: str | None = None  # the event time's column, in which punctuation counts; it need not decide
-    keep: Keep = Keep()  # noqa: RUF009 it is frozen
+    history: History = History()  # noqa: RUF009 it is frozen
     delete_when: str | None = None  # the query's column that marks deletions; the table does not have it
     # column mapping ids; None without column mapping, as for all names that plain Delta admits
     ids: Ids | None = dataclasses.field(default=None, hash=False)
@@ -149,7 +149,7 @@ class Layout:
         tree = tree_of(fields)
         key = options.key.resolved(tree)
         time = None if options.time is None else column_named(options.time, fields, "time")
-        sequence = options.sequence.resolved(tree, "sequence")
+        sequence = NO_KEY if options.by_arrival else options.sequence.resolved(tree, "sequenceBy")
         if deletes is not None and deletes in (*key.columns(fields), *sequence.columns(fields), time):
             raise SchemaError(
                 f"deleteWhen names the column {deletes!r}, which is of the key, the sequence or the time",
@@ -159,15 +159,15 @@ class Layout:
         for name in key:
             check_key(name, fields)
         for name in sequence:
-            check_key(name, fields, "sequence")
+            check_key(name, fields, "sequenceBy")
         if time is not None and not (isinstance(fields[time], str) and fields[time] in TIMES):
             raise SchemaError(
                 f"the time column {time!r} is of type {shown_type(fields[time])}",
                 expected="a timestamp, a date or a number",
                 hint="cast it before writing, for example with to_timestamp; name columns that order rows, and are no "
-                "times, in the option sequence",
+                "times, in the option sequenceBy",
             )
-        decides = options.guard != "arrival" and options.keep.count is not None and not sequence
+        decides = not options.by_arrival and options.history.count is not None and not sequence
         kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
         layout = cls(
             key,
@@ -175,7 +175,7 @@ class Layout:
             options.buckets if key else 1,
             kept,
             progress_time=time,
-            keep=options.keep,
+            history=options.history,
             delete_when=deletes,
             sequence=sequence,
         )
@@ -188,16 +188,16 @@ class Layout:
         if LAYOUT_PROPERTY not in properties:
             raise _foreign(location)
         check_mapping(json.loads(table.schema().to_json()), properties, location)
-        keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
+        history, time = History.parse(properties.get(HISTORY_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
         return cls(
             Key(json.loads(properties[KEY_PROPERTY])),
-            None if keep.count is None else time,
+            None if history.count is None else time,
             int(properties[BUCKETS_PROPERTY]),
             tuple(
                 (name, json.dumps(kind)) for name, kind in cls.columns_of(table).items() if name not in (SEQ, BUCKET)
             ),
             time,
-            keep,
+            history,
             sequence=Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]"))),
         ).numbered_in(table)
 
@@ -255,12 +255,12 @@ class Layout:
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
         recorded[BUCKETS_PROPERTY] = str(self.buckets)
         # Where arrival decides, nobody is to take the time for what tells the newer row.
-        if (time := self.time or (self.progress_time if self.keep.count is None else None)) is not None:
+        if (time := self.time or (self.progress_time if self.history.count is None else None)) is not None:
             recorded[TIME_PROPERTY] = time
         if self.sequence:
             recorded[SEQUENCE_PROPERTY] = json.dumps(list(self.sequence), ensure_ascii=False)
-        if not self.keep.latest:
-            recorded[KEEP_PROPERTY] = str(self.keep)
+        if not self.history.latest:
+            recorded[HISTORY_PROPERTY] = str(self.history)
         return recorded
 
     def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
@@ -292,9 +292,9 @@ class Layout:
         hints = {
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
-            TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
-            SEQUENCE_PROPERTY: "set the option sequence to the table's, or give another path",
-            KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table "
+            TIME_PROPERTY: "set the options eventTime and sequenceBy to the table's, or give another path",
+            SEQUENCE_PROPERTY: "set the option sequenceBy to the table's, or give another path",
+            HISTORY_PROPERTY: "set the option history to the table's, or give another path; `upstream set-history` lets a table "
             "keep more or fewer rows of a key",
             BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a "
             "table another number",

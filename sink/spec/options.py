@@ -23,7 +23,7 @@ from ...conf.units import StalenessTarget, parse_duration_us
 from ...core.feedback.checkpoint_layout import beside_checkpoint, dead_letters_folder
 from ...core.rows.key import KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
-from .history import Keep
+from .history import History
 from .maintenance_rules import MaintenanceRules
 
 LATE, CONFLICTS, TEXT = "late", "conflicts", "text"
@@ -74,35 +74,28 @@ class SinkOptions:
         "value of the key.",
     )
     time: str | None = option(
-        "time",
+        "eventTime",
         text(),
         None,
         "Name the column of the event time: the row of a key with the larger time is newer. If it is not set, "
         "the row that arrives later is newer.",
     )
     sequence: Key = option(  # noqa: RUF009 it declares a field
-        "sequence",
+        "sequenceBy",
         KEY_OPTION,
         NO_KEY,
-        "Name the columns, or fields of structs (`source.pos`), that order the rows of a key if they are no event "
-        "times, as in change data. The first one is compared, then the next; text by its bytes. A `time` column "
-        "then only moves the low-watermark.",
+        "Name the columns, or fields of structs (`source.pos`), that order the rows of a key in place of "
+        "`eventTime`, as in change data. The first one is compared, then the next; text by its bytes. `_arrival`: the "
+        "row that arrives later is newer. `eventTime` then only moves the low-watermark, and may be unreliable, or "
+        "null in some rows.",
     )
-    guard: str | None = option(
-        "guard",
-        one_of("time", "arrival"),
-        None,
-        "Choose what makes one of two rows of a key the newer one: `time` or `arrival`. If it is not set: "
-        "`time` if a time column is given, otherwise `arrival`. With `arrival`, a time column only moves the "
-        "low-watermark. Use it for times that are unreliable, or missing in some rows.",
-    )
-    keep: Keep = option(  # noqa: RUF009 it is frozen
-        "keep",
-        parsed("latest, 'latest N' or all", Keep.parse),
-        Keep(),
+    history: History = option(  # noqa: RUF009 it is frozen
+        "history",
+        parsed("latest, 'latest N' or all", History.parse),
+        History(),
         "Choose what the table keeps. `latest`: the newest row of each key. `latest N`: its N newest rows, "
         "one for each time. `all`: every row, without comparison, with or without a key. The first write "
-        "fixes the choice; `upstream keep` changes N, and changes `latest` to `latest N` or back.",
+        "fixes the choice; `upstream set-history` changes N, and changes `latest` to `latest N` or back.",
     )
     delete_when: str | None = option(
         "deleteWhen",
@@ -315,7 +308,7 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
     checkpoint = lowered.get("checkpointlocation", "").strip()
-    wanted = {"path": options.path, "key": options.key or options.keep.count is None}
+    wanted = {"path": options.path, "key": options.key or options.history.count is None}
     absent = [name for name, value in wanted.items() if not value]
     if absent:
         raise OptionError(
@@ -344,22 +337,19 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
 
 def _check_together(options: SinkOptions) -> None:
     """Refuse options without others that they need, or with others that they exclude."""
-    by_time = options.time is not None and options.guard != "arrival"
-    timed = (by_time or bool(options.sequence)) and options.keep.count is not None
-    kept = f"keep={options.keep}"
+    timed = (options.time is not None or bool(options.sequence)) and not options.by_arrival
+    timed = timed and options.history.count is not None
+    kept = f"history={options.history}"
     problems = [
-        ("guard=time", options.guard == "time" and options.time is None, "a time column"),
-        (kept, not timed and (options.keep.count or 1) > 1, "a time column and no guard=arrival, or a sequence"),
+        (kept, not timed and (options.history.count or 1) > 1, "eventTime, or sequenceBy with columns"),
         ("setAside=conflicts", not timed and CONFLICTS in options.set_aside,
-         "a time column or a sequence that decides: rows conflict that are equal in it"),
-        ("sequence", options.keep.count is None and bool(options.sequence),
-         "another keep than all, under which no row is compared"),
-        (f"guard={options.guard}", options.guard is not None and bool(options.sequence),
-         "no sequence, which decides itself"),
+         "eventTime, or sequenceBy with columns: rows conflict that are equal in them"),
+        ("sequenceBy", options.history.count is None and bool(options.sequence),
+         "a history other than all, under which no row is compared"),
         ("setAside=late", options.time is None and LATE in options.set_aside,
-         "a time column: rows are late by their time"),
-        ("deleteWhen", options.keep.count is None and options.delete_when is not None,
-         "another keep than all, under which nothing leaves the table"),
+         "eventTime: rows are late by their time"),
+        ("deleteWhen", options.history.count is None and options.delete_when is not None,
+         "a history other than all, under which nothing leaves the table"),
     ]  # fmt: skip
     wrong = [(what, needs) for what, holds, needs in problems if holds]
     if wrong:

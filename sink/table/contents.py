@@ -278,8 +278,8 @@ def _named(action: dict[str, Any]) -> set[str]:
             vector = file.get("deletionVector")
             if vector and (place := DeletionVector.from_json(vector).path):
                 found |= {place, copy_of(place)}
-    if (info := action.get("commitInfo")) and (delivered := CommitChanges.of_commit(info)):
-        found |= set(delivered.deletions)
+    if (info := action.get("commitInfo")) and (applied := CommitChanges.of_commit(info)):
+        found |= set(applied.deletions)
     return found
 
 
@@ -310,8 +310,8 @@ def rows_recorded(table: DeltaTable) -> RowCount | None:
 
 def nothing_since(table: DeltaTable) -> CommitChanges:
     """Return the delivery record of a commit that changes no row: the last low-watermark again."""
-    delivered = (CommitChanges.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
-    last = next((found for found in delivered if found is not None), CommitChanges(0, {}, {}))
+    applied = (CommitChanges.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
+    last = next((found for found in applied if found is not None), CommitChanges(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
 
 

@@ -23,7 +23,7 @@ from ...delta_format.column_mapping import (
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
-    KEEP_PROPERTY,
+    HISTORY_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
@@ -46,7 +46,7 @@ Json = Any
 _OF_LAYOUT = {
     LAYOUT_PROPERTY,
     KEY_PROPERTY,
-    KEEP_PROPERTY,
+    HISTORY_PROPERTY,
     TIME_PROPERTY,
     SEQUENCE_PROPERTY,
     BUCKETS_PROPERTY,

@@ -18,7 +18,7 @@ from ...delta_format.deletion_vectors import copy_of
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
-    KEEP_PROPERTY,
+    HISTORY_PROPERTY,
     KEY_PROPERTY,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
@@ -462,9 +462,9 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
         return {}
     known = {
         "key": Key(json.loads(found[KEY_PROPERTY])).text or None,
-        "keep": found.get(KEEP_PROPERTY),
-        "sequence": Key(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))).text or None,
-        "time": found.get(TIME_PROPERTY),
+        "history": found.get(HISTORY_PROPERTY),
+        "sequenceBy": Key(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))).text or None,
+        "eventTime": found.get(TIME_PROPERTY),
         "buckets": found.get(BUCKETS_PROPERTY),
     }
     return {name: value for name, value in known.items() if value is not None}

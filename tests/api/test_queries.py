@@ -20,7 +20,7 @@ def stream(schema: str = BUSES, key: str = "vehicle_id", time: str | None = "tim
 @pytest.fixture
 def queries(tmp_path):
     made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
-    made.stream("buses", stream())
+    made.source("buses", stream())
     return made
 
 
@@ -34,14 +34,14 @@ def test_a_stream_is_defined_by_its_columns(queries, tmp_path):
         ["vehicle_id", "route_id", "speed", "timestamp"], ["string", "string", "double", "timestamp[us, tz=UTC]"],
     )  # fmt: skip
     assert (settings.to, settings.shards) == (str(tmp_path / "lake"), 8)
-    queries.stream("trade", stream(), updates=False)
+    queries.source("trade", stream(), updates=False)
     assert Journal(str(tmp_path / "cp")).settings().stream("trade").updates is False
 
 
 def test_queries_come_and_go(queries, tmp_path):
-    queries.view("fast", FAST)
-    queries.register("per_route", OF_FAST, weight=2)
-    queries.register("idle", COUNTS, active=False, buckets=4)
+    queries.create_view("fast", FAST)
+    queries.create("per_route", OF_FAST, weight=2)
+    queries.create("idle", COUNTS, active=False, buckets=4)
     assert queries.views() == {"fast": FAST}
     assert queries.list()[:, :5].rows() == [
         ("per_route", OF_FAST, 2.0, True, None),
@@ -65,12 +65,12 @@ def test_queries_come_and_go(queries, tmp_path):
 def test_a_program_that_starts_again_changes_nothing(queries, tmp_path):
     for _ in range(2):
         again = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake", shards=8)
-        again.stream("buses", stream())
-        again.view("fast", FAST)
-        again.register("q", OF_FAST)
+        again.source("buses", stream())
+        again.create_view("fast", FAST)
+        again.create("q", OF_FAST)
         assert Journal(str(tmp_path / "cp")).version() == 2
     nonce = Journal(str(tmp_path / "cp")).settings().nonce
-    again.stream("buses", stream())
+    again.source("buses", stream())
     assert Journal(str(tmp_path / "cp")).settings().nonce == nonce
 
 
@@ -82,7 +82,7 @@ def test_a_job_needs_a_session(queries):
 
 
 def test_rows_are_those_of_the_querys_table(queries, tmp_path):
-    queries.register("Fleet", COUNTS)
+    queries.create("Fleet", COUNTS)
     with pytest.raises(TableError):
         queries.rows("fleet")
     pl.DataFrame({"route_id": ["a"], "n": [1]}).write_delta(tmp_path / "lake" / "Fleet")
@@ -92,10 +92,10 @@ def test_rows_are_those_of_the_querys_table(queries, tmp_path):
 
 
 def test_a_key_of_texts_is_not_among_the_rows(queries, tmp_path):
-    queries.register("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
+    queries.create("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
     pl.DataFrame({"row_key": [""], "n": [2]}).write_delta(tmp_path / "lake" / "fleet")
     assert queries.rows("fleet").collect().rows() == [(2,)]
-    queries.register("named", "SELECT vehicle_id, speed AS row_key FROM LATEST(buses)")
+    queries.create("named", "SELECT vehicle_id, speed AS row_key FROM LATEST(buses)")
     pl.DataFrame({"vehicle_id": ["a"], "row_key": [2.0]}).write_delta(tmp_path / "lake" / "named")
     assert queries.rows("named").collect().rows() == [("a", 2.0)]
     queries.deactivate("fleet")
@@ -103,8 +103,8 @@ def test_a_key_of_texts_is_not_among_the_rows(queries, tmp_path):
 
 
 def test_explain_takes_names_and_texts(queries):
-    queries.register("per_route", COUNTS)
-    queries.view("fast", FAST)
+    queries.create("per_route", COUNTS)
+    queries.create_view("fast", FAST)
     assert "shared" not in queries.explain("PER_route")
     assert "Latest -- keeps one row per (vehicle_id); shared with per_route" in queries.explain(COUNTS)
     assert "key: route_id" in queries.explain(COUNTS)
@@ -125,7 +125,7 @@ def test_explain_takes_names_and_texts(queries):
 )
 def test_streams_that_queries_cannot_read(queries, given, part, error):
     with pytest.raises(error, match=part):
-        queries.stream("other", given)
+        queries.source("other", given)
 
 
 def test_what_a_checkpoint_was_begun_with_stays(queries, tmp_path):
@@ -140,11 +140,11 @@ def test_what_a_checkpoint_was_begun_with_stays(queries, tmp_path):
         us.queries(checkpoint=tmp_path / "other", to=tmp_path / "lake", shards=0)
     (tmp_path / "cp" / "offsets").mkdir()
     (tmp_path / "cp" / "offsets" / "0").write_text("v1")
-    queries.stream("buses", stream())
+    queries.source("buses", stream())
     with pytest.raises(CheckpointError, match="fixed once its job has run"):
-        queries.stream("ships", stream())
+        queries.source("ships", stream())
     with pytest.raises(CheckpointError, match="fixed once its job has run"):
-        queries.stream("buses", stream(BUSES + ", more INT"))
+        queries.source("buses", stream(BUSES + ", more INT"))
 
 
 def test_options_of_a_store_are_in_no_file(tmp_path):
@@ -171,14 +171,14 @@ def test_a_query_is_registered_in_the_time_zone_of_the_session(tmp_path):
     def opened(zone):
         made = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake")
         made._spark = None if zone is None else Session(zone)
-        made.stream("buses", stream())
+        made.source("buses", stream())
         return made
 
     berlin, johns = opened("Europe/Berlin"), opened("America/St_Johns")
-    berlin.register("hours", hours)
-    johns.register("hours", hours)
-    johns.register("there", hours)
-    opened(None).register("utc", hours)
+    berlin.create("hours", hours)
+    johns.create("hours", hours)
+    johns.create("there", hours)
+    opened(None).create("utc", hours)
     zone = "local_time(timestamp, 'Europe/Berlin')"
     assert zone in berlin.explain("hours")
     assert zone in johns.explain("hours"), "it keeps the zone with which it was registered"
@@ -188,4 +188,4 @@ def test_a_query_is_registered_in_the_time_zone_of_the_session(tmp_path):
     johns.alter("hours", f"{hours} WHERE speed > 1")
     assert "'America/St_Johns'" in berlin.explain("hours")
     with pytest.raises(OptionError, match="the time zone 'Mars/Base' is unknown"):
-        opened("Mars/Base").register("mars", hours)
+        opened("Mars/Base").create("mars", hours)

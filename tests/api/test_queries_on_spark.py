@@ -29,8 +29,8 @@ def opened(spark: SparkSession, place: Path) -> us.Queries:
         spark, place / "feed", key="bus", event_time="t", schema="bus STRING, t TIMESTAMP, speed BIGINT",
         fileFormat="csv", watermark_delay="5 seconds",
     )  # fmt: skip
-    queries.stream("buses", stream)
-    queries.register("fleet", COUNT)
+    queries.source("buses", stream)
+    queries.create("fleet", COUNT)
     return queries
 
 
@@ -98,7 +98,7 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
     table = str(tmp_path / "names")
     write_deltalake(table, pa.table({"bus": ["a", "b"], "name": ["Ada", "Bob"]}))
     queries = opened(spark, tmp_path)
-    queries.relation("names", table)
+    queries.table("names", table)
     arrive(tmp_path, 1, ("a", 1, 10), ("b", 2, 20), ("c", 3, 30))
     job = queries.start(processingTime="0 seconds")
 
@@ -114,8 +114,8 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
 
     try:
         wait_for(lambda: DeltaTable.is_deltatable(str(tmp_path / "lake" / "fleet")), job.exception, "the first table")
-        queries.register("named", "SELECT b.bus, r.name FROM LATEST(buses) b LEFT JOIN names r ON b.bus = r.bus")
-        queries.register("none", "SELECT bus, name FROM names WHERE bus NOT IN (SELECT bus FROM LATEST(buses))")
+        queries.create("named", "SELECT b.bus, r.name FROM LATEST(buses) b LEFT JOIN names r ON b.bus = r.bus")
+        queries.create("none", "SELECT bus, name FROM names WHERE bus NOT IN (SELECT bus FROM LATEST(buses))")
         has("named", ("a", "Ada"), ("b", "Bob"), ("c", None))
         has("none")
         # What the table becomes does not matter, until somebody says so; then the queries begin again.
@@ -129,8 +129,8 @@ def test_a_stream_meets_a_stored_relation_while_the_job_runs_and_after_a_restart
     finally:
         job.stop()
     again = opened(spark, tmp_path)
-    again.relation("names", table)
-    assert again.relations() == {"names": f"version 1 of {table}"}
+    again.table("names", table)
+    assert again.tables() == {"names": f"version 1 of {table}"}
     arrive(tmp_path, 3, ("b", 31, 10), ("e", 32, 10))
     again.start(availableNow=True).awaitTermination()
     has("named", ("a", None), ("b", "Bo"), ("c", "Cy"), ("d", "Di"), ("e", None))

@@ -23,7 +23,7 @@ def feed(tmp_path):
 
 def test_a_window_of_each_key(spark, feed, tmp_path):
     run_to_end(
-        upstream.read(spark, feed, key="vehicle", event_time="at", watermark_delay="1 second", atEnd="keep")
+        upstream.read(spark, feed, key="vehicle", event_time="at", watermark_delay="1 second", onEnd="keep")
         .where("speed > 10")
         .window("4 seconds", slide="2 seconds")
         .agg(speed=agg.avg("speed"), rows=agg.count())
@@ -34,7 +34,7 @@ def test_a_window_of_each_key(spark, feed, tmp_path):
     # The newest row is of 11 s, so the watermark is at 10 s: the last window that is complete holds 6 to 9 s.
     assert found == [(1, 17.5, 4), (2, 27.5, 4)]
     assert table.check().healthy
-    (version, summary), *_ = table.history()
+    (version, summary), *_ = table.commits()
     assert (version, summary.rows) == (1, 2)
 
 
@@ -42,7 +42,7 @@ def test_coalesced_into_a_table_with_a_key_of_its_own(spark, feed, tmp_path):
     stream = upstream.read(spark, str(feed), key="vehicle", event_time="at", coalesce=True)
     with pytest.raises(SchemaError, match="coalesces"):
         stream.window("4 seconds")
-    own = {"key": ["vehicle"], "event_time": "at", "buckets": 2, "keep": "latest"}
+    own = {"key": ["vehicle"], "event_time": "at", "buckets": 2, "history": "latest"}
     run_to_end(stream.write(tmp_path / "latest", checkpoint=tmp_path / "checkpoint", **own))
     found = upstream.LatestTable(tmp_path / "latest").rows(["vehicle", "speed"]).collect()
     assert sorted(found.rows()) == [(1, 21), (2, 31)]
@@ -56,7 +56,7 @@ def test_wrong_arguments_are_named_at_once(spark, feed, tmp_path):
     with pytest.raises(OptionError, match="event_time=3"):
         upstream.read(spark, feed, key="k", event_time=3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match=r"time='at'. Expected: event_time"):
-        upstream.read(spark, feed, key="vehicle", time="at")
+        upstream.read(spark, feed, key="vehicle", eventTime="at")
     stream = upstream.read(spark, feed, key="vehicle", event_time="at")
     with pytest.raises(OptionError, match="checkpoint=None"):
         stream.write(tmp_path / "t", checkpoint=None)  # pyright: ignore[reportArgumentType]

@@ -4,15 +4,15 @@ from upstream.core.feedback.ages import Staleness
 from upstream.sink.figures.summary import CommitSummary
 
 
-def commit(batch: int = 0, updates: int = 100, delivered: int = 10, **changes: object) -> CommitSummary:
+def commit(batch: int = 0, updates: int = 100, applied: int = 10, **changes: object) -> CommitSummary:
     values = {
         "batch_id": batch,
         "query_id": "q",
         "committed_at_us": 0,
         "rows": updates,
         "updates": updates,
-        "delivered": delivered,
-        "superseded": updates - delivered,
+        "applied": applied,
+        "superseded": updates - applied,
         "older": 0,
         "keys": 1_234_567,
         "low_watermarks": {"feed": "2016-11-24T22:50:00.123456Z"},

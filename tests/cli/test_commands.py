@@ -18,7 +18,7 @@ from upstream.sink.figures.summary import read_summaries
 from .in_process import done, refused
 from .terminal import Terminal
 
-LATEST = ["latest", "--key", "vehicle_id", "--time", "timestamp", "--master", "local[2]"]
+LATEST = ["latest", "--key", "vehicle_id", "--event-time", "timestamp", "--master", "local[2]"]
 
 
 @pytest.mark.spark
@@ -53,7 +53,7 @@ def test_change_data_is_ordered_by_its_log_and_deletes(tmp_path):
     one, two = {"id": 1, "v": "a"}, {"id": 2, "v": "b"}
     (tmp_path / "0.jsonl").write_text(change("c", None, one, 1) + change("c", None, two, 2))
     select = "coalesce(after.id, before.id) AS id, after.*, op, source"
-    arguments = ["latest", "--from", "*.jsonl", "--key", "id", "--sequence", "source", "--select", select, "--once"]
+    arguments = ["latest", "--from", "*.jsonl", "--key", "id", "--sequence-by", "source", "--select", select, "--once"]
     arguments += ["--option", "selectDuplicates=first", "--to", "t", "--master", "local[1]", "--delete-when"]
     assert run_command(*arguments, "op = 'd'", cwd=tmp_path).returncode == 0
     gone = change("u", one, {"id": 1, "v": "c"}, 30) + change("u", one, {"id": 1, "v": "old"}, 4)
@@ -133,7 +133,7 @@ def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malform
         (feed / f"{number:02d}.csv").write_text("key,ms,value\n" + rows)
     with (feed / "11.csv").open("a") as file:
         file.write(",11500,12\n")  # without a key
-    arguments = ["latest", "--from", str(feed), "--to", "latest", "--key", "key", "--time", "ms", "--once"]
+    arguments = ["latest", "--from", str(feed), "--to", "latest", "--key", "key", "--event-time", "ms", "--once"]
     arguments += ["-o", "timeFormat=epoch_ms", "-o", "maxRowsPerTrigger=1000", "--master", "local[2]"]
     process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True)
     try:

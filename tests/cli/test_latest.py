@@ -7,7 +7,7 @@ from upstream.language.statements import Create, CreateSource, script
 
 from .in_process import done, refused
 
-FEED = ("latest", "--from", "it's/*.csv", "--key", "a,b", "--time", "t", "--to", "lake/newest")
+FEED = ("latest", "--from", "it's/*.csv", "--key", "a,b", "--event-time", "t", "--to", "lake/newest")
 
 
 def statements(*arguments: str, **environment: str) -> tuple[str, CreateSource, Create]:
@@ -35,7 +35,7 @@ def test_a_feed_is_a_source_that_coalesces_and_a_view_of_its_newest_rows(tmp_pat
 
 def test_a_secret_is_a_variable_and_a_deletion_a_condition(monkeypatch):
     kafka = ("latest", "--from", "kafka://h:9092/t", "-o", "kafka.sasl.password=s3cret")
-    text, source, view = statements(*kafka, "--key", "k", "--time", "t", "--to", "feed", "--delete-when", "op = 'd'")
+    text, source, view = statements(*kafka, "--key", "k", "--event-time", "t", "--to", "feed", "--delete-when", "op = 'd'")
     assert "s3cret" not in text
     assert "kafka.sasl.password = env('KAFKA_SASL_PASSWORD')" in text
     monkeypatch.setenv("KAFKA_SASL_PASSWORD", "s3cret")
@@ -50,7 +50,7 @@ def test_a_secret_is_a_variable_and_a_deletion_a_condition(monkeypatch):
     ("more", "message"),
     [
         (("--metrics", "m", "--target", "p99 < 1 s"), "a job's file has no --target, --metrics"),
-        (("--sequence", "pos"), "no --sequence"),
+        (("--sequence-by", "pos"), "no --sequence"),
         (("--delete-when", "gone"), "no column to leave out"),
         (("--to", "lake/a.b"), "'a.b' cannot name a query"),
     ],

@@ -24,7 +24,7 @@ def test_line():
         "complete to 2016-11-24 22:50:00.123 UTC · batch 470 ms"
     )
     assert line.farewell() == (
-        "200 rows in 2 batches, 20 delivered, 180 superseded; the table has 1,234,567 keys, "
+        "200 rows in 2 batches, 20 applied, 180 superseded; the table has 1,234,567 keys, "
         "complete to 2016-11-24 22:50:00.123 UTC."
     )
 

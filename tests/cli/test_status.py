@@ -17,7 +17,7 @@ from .in_process import done, refused
 @pytest.fixture
 def table(tmp_path):
     """Three commits of one query, the last one without a change."""
-    sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "2", "target": "max < 1 h"})
+    sink = Sink(tmp_path, options={"key": "k", "eventTime": "t", "buckets": "2", "target": "max < 1 h"})
     sink.now_us = now_us()
     for number, rows in enumerate([[(1, 10, "a"), (2, 11, "b")], [(1, 12, "c"), (1, 13, "d")], [(2, 5, "old")]]):
         sink.batch(number, [sink.rows(rows, seq=10 * number), sink.punctuation(20 + number)])
@@ -64,7 +64,7 @@ def test_a_table_without_queries_and_none_at_all(table, tmp_path):
 def test_names_with_spaces(tmp_path, noon):
     """Polars refuses a table with such names, and one of a feature that it does not know."""
     columns = pa.schema([("the key", pa.int64()), ("t", pa.int64()), ("a,b", pa.string()), ("noon", noon)])
-    sink = Sink(tmp_path, columns, {"key": "the key", "time": "t", "buckets": "2"})
+    sink = Sink(tmp_path, columns, {"key": "the key", "eventTime": "t", "buckets": "2"})
     sink.batch(0, [sink.rows([(key, 1, f"v{key}", 0) for key in range(5)])])
     asked = ("--where", "`the key` < 4", "--order-by", "`the key` % 5 DESC", "--limit", "2")
     shown = done("show", sink.path, *asked, "--format", "json")

@@ -105,7 +105,7 @@ def asked(*arguments: str | Path) -> str:
 
 
 def test_a_table_is_maintained_by_hand_and_that_of_others_is_left_alone(tmp_path):
-    options = {"key": "k", "time": "t", "buckets": "2", "maintenance": "off"}
+    options = {"key": "k", "eventTime": "t", "buckets": "2", "maintenance": "off"}
     sink = Sink(tmp_path, options=options)
     for number in range(12):
         sink.batch(number, [sink.rows([(key, number, "x") for key in range(4)], seq=number * 10)])
@@ -134,7 +134,7 @@ def dead_rows(sink: Sink) -> int:
 
 def test_compacted_it_reads_as_if_freshly_written(tmp_path, monkeypatch):
     """One file for each bucket and no dead row, whatever was there; who follows the table and who writes it goes on."""
-    options = {"key": "k,w", "time": "t", "buckets": "2", "maintenance": "off", "engine": "vectors"}
+    options = {"key": "k,w", "eventTime": "t", "buckets": "2", "maintenance": "off", "engine": "vectors"}
     columns = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
     sink = Sink(tmp_path, columns, options=options)
     sink.batch(0, [sink.rows([(key, 0, 0, "base") for key in range(24_000)])])
@@ -171,7 +171,7 @@ def test_compacted_it_reads_as_if_freshly_written(tmp_path, monkeypatch):
 
 
 def test_compaction_that_is_always_overtaken_is_reported(tmp_path, monkeypatch):
-    options = {"key": "k", "time": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
+    options = {"key": "k", "eventTime": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
     sink = Sink(tmp_path, options=options)
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])
     sink.batch(1, [sink.rows([(key, 1, "more") for key in range(10)], seq=30_000)])

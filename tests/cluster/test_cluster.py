@@ -132,7 +132,7 @@ def test_a_job_with_the_package_in_a_zip_is_right_though_a_worker_is_killed_in_m
         file.rename(tmp_path / file.name)
     job = cluster.submit(
         "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "examples" / "latest_job.py",
-        "--from", feed, "--key", "key", "--time", "ms", "--to", table, "--option", "timeFormat=epoch_ms",
+        "--from", feed, "--key", "key", "--event-time", "ms", "--to", table, "--option", "timeFormat=epoch_ms",
         "--option", "fileFormat=csv", "--option", f"maxRowsPerTrigger={ROWS}", log=log,
     )  # fmt: skip
     try:

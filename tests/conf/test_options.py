@@ -26,14 +26,14 @@ from upstream.conf.options import (
 )
 from upstream.conf.units import format_duration_us, parse_bytes, parse_duration_us
 from upstream.core.rows.key import KEY_OPTION
-from upstream.sink.admin.layout_change import change_keep, rebucket_table
+from upstream.sink.admin.layout_change import change_history, rebucket_table
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
     key: tuple[str, ...] = option("key", KEY_OPTION, (), "Key.")
     rows: int | None = option("maxRowsPerTrigger", positive_int(), None, "Rows.")
-    delay_us: int = option("progressDelay", duration_us(), 5, "Delay.")
+    delay_us: int = option("watermarkDelay", duration_us(), 5, "Delay.")
     mode: str = option("mode", one_of("lazy", "eager"), "lazy", "Mode.")
     on: bool = option("on", boolean(), False, "On.")
 
@@ -46,12 +46,12 @@ def test_names_are_case_insensitive_and_values_typed():
 def test_every_problem_is_in_one_error_with_the_nearest_name():
     with pytest.raises(OptionError) as caught:
         parse_options(
-            {"maxRowsPerTriger": "7", "progressDelay": "soon", "mode": "eagr", "keys": "a", "speed": "2"},
+            {"maxRowsPerTriger": "7", "watermarkDelay": "soon", "mode": "eagr", "keys": "a", "speed": "2"},
             [Group],
             elsewhere={"speed": "belongs to connector=replay"},
         )
     message = str(caught.value)
-    for part in ("'maxRowsPerTrigger'?", "progressDelay='soon'", "'eager'?", "'key'?", "belongs to connector=replay"):
+    for part in ("'maxRowsPerTrigger'?", "watermarkDelay='soon'", "'eager'?", "'key'?", "belongs to connector=replay"):
         assert part in message
 
 
@@ -141,7 +141,7 @@ def test_others_refuse_at_once(tmp_path):
     with pytest.raises(OptionError, match="buckets='two'"):
         rebucket_table(str(tmp_path), "two")  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="keep 5"):
-        change_keep(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
+        change_history(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="key=5"):
         latest(Frame(), key=5)  # pyright: ignore[reportArgumentType]
 

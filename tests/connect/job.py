@@ -58,7 +58,7 @@ class Parts:
         return written(self._read(coalesce=True), "newest", ["vehicle", "speed"], delete_when="speed > 30")
 
     def window(self) -> Any:
-        stream = self._read(watermark_delay="1 second", atEnd="keep")
+        stream = self._read(watermark_delay="1 second", onEnd="keep")
         means = stream.window("4 seconds", slide="2 seconds").agg(speed=us.avg("speed"), rows=us.count())
         return written(means, "means", ["vehicle", "speed", "rows"])
 

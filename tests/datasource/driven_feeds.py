@@ -37,7 +37,7 @@ class Driver:
     """Plans batches; `now` is the clock."""
 
     def __init__(self, *feeds: str, connector: type[MemoryConnector] = MemoryConnector, **changes: Any) -> None:
-        stamped = changes.get("progress") == "heartbeat"
+        stamped = changes.get("progress") == "arrival"
         base: dict[str, Any] = {
             "key": Key(("k",)), "time": "at" if stamped else "us", "time_format": None if stamped else "epoch_us",
             "progress": "ordered", "confirmations": 1, "max_jump_us": 3600 * S,

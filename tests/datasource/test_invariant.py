@@ -1,4 +1,4 @@
-"""The invariant of progress: no promise of a feed that has shown a row lies beyond a row still to be delivered."""
+"""The invariant of progress: no promise of a feed that has shown a row lies beyond a row still to be applied."""
 
 import dataclasses
 import tempfile
@@ -18,7 +18,7 @@ from upstream.operators.runtime.feeds import FeedBounds
 from .driven_feeds import BASE, SCHEMA, DearConnector, Driver, S
 
 DELAY = 4
-POLICIES = ["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"]
+POLICIES = ["ordered", "bounded", "displaced", "embedded", "arrival", "none", "adaptive"]
 
 
 class Pipeline(Driver):
@@ -32,7 +32,7 @@ class Pipeline(Driver):
         }  # fmt: skip
         super().__init__(*"abc", connector=DearConnector if dear else MemoryConnector, **given_options)
         self.bounds = FeedBounds()
-        # After each batch the low-watermark of an operator, how much of each feed was delivered, and which have rows.
+        # After each batch the low-watermark of an operator, how much of each feed was applied, and which have rows.
         self.done: list[tuple[int | None, dict[str, int], set[str]]] = []
         self.stamps: dict[str, list[int]] = {feed: [] for feed in "abc"}
 
@@ -51,9 +51,9 @@ class Pipeline(Driver):
                             at if isinstance(at, int) else round(at.timestamp() * S)
                         )
             self.bounds.hear(task.punctuation.keys(), task.punctuation.values())
-        delivered = {feed: int(self.offset["position"].get(feed, 0)) for feed in self.connector.tables}
+        applied = {feed: int(self.offset["position"].get(feed, 0)) for feed in self.connector.tables}
         seen = {feed for feed, table in self.connector.tables.items() if table.num_rows}
-        self.done.append((self.bounds.low_watermark, delivered, seen))
+        self.done.append((self.bounds.low_watermark, applied, seen))
         return True
 
     def until_quiet(self, limit: int | None = None, *, frozen: bool = False) -> None:
@@ -62,9 +62,9 @@ class Pipeline(Driver):
 
     def check(self, times: Callable[[str], list[int]]) -> None:
         """The invariant, over all rows that were ever sent."""
-        for number, (low_us, delivered, shown) in enumerate(self.done):
+        for number, (low_us, applied, shown) in enumerate(self.done):
             for feed in shown:
-                rest = times(feed)[delivered[feed] :]
+                rest = times(feed)[applied[feed] :]
                 if low_us is not None and rest:
                     assert low_us <= min(rest), f"batch {number} promises {low_us} beyond a row of {feed}"
 
@@ -101,8 +101,8 @@ WAITING = [("a", [0] * 6, 0, 1), ("b", [0], 0, 1), ("a", [0], 15, 5)]
 )
 # A feed whose first row a limit keeps waiting holds the others back.
 @example(steps=WAITING, policy="bounded", idle="wait", confirmations=1, dear=False)
-def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(steps, policy, idle, confirmations, dear):
-    if policy == "latent":
+def test_no_promise_lies_beyond_a_row_that_is_still_to_be_applied(steps, policy, idle, confirmations, dear):
+    if policy == "none":
         idle = "wait"
     with tempfile.TemporaryDirectory() as folder:
         pipe = Pipeline(folder, dear=dear, progress=policy, idle=idle, confirmations=confirmations)
@@ -118,7 +118,7 @@ def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(steps, polic
                 pipe.holds(pipe.now // (5 * S) * 5 * S)
             pipe.batch(limit)
         pipe.until_quiet()
-        if policy == "heartbeat":
+        if policy == "arrival":
             pipe.check(lambda feed: pipe.stamps[feed])
         else:
             pipe.check(lambda feed: sent[feed])
@@ -126,8 +126,8 @@ def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(steps, polic
         pipe.until_quiet()
         # Every feed that has shown a row, or punctuation of its own, has ended. By the clock a feed moves before its
         # first row.
-        held = {feed for feed in sent if sent[feed] or (policy == "heartbeat" and pipe.batches)}
-        assert pipe.bounds.bounds == ({} if policy == "latent" else dict.fromkeys(held, AFTER_ALL))
+        held = {feed for feed in sent if sent[feed] or (policy == "arrival" and pipe.batches)}
+        assert pipe.bounds.bounds == ({} if policy == "none" else dict.fromkeys(held, AFTER_ALL))
 
 
 def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path):
@@ -156,7 +156,7 @@ def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bou
 
 
 def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path):
-    pipe = Pipeline(str(tmp_path), progress="heartbeat")
+    pipe = Pipeline(str(tmp_path), progress="arrival")
     pipe.send("a", *[0] * 10)
     pipe.batch(limit=4)
     first = pipe.now
@@ -175,7 +175,7 @@ def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path):
 
 def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(tmp_path):
     """Another machine's clock, by which a table's commits are stamped, may be behind."""
-    pipe = Pipeline(str(tmp_path), progress="heartbeat")
+    pipe = Pipeline(str(tmp_path), progress="arrival")
     pipe.send("a", 0)
     pipe.batch()
     pipe.connector.seen["a"].append((2, BASE - 30 * S))
@@ -282,36 +282,36 @@ def test_an_ended_feed_closes_when_the_one_that_has_not_begun_is_no_longer_read(
 
 
 @pytest.mark.parametrize("dear", [False, True])
-@pytest.mark.parametrize("policy", ["ordered", "bounded", "displaced", "heartbeat", "adaptive"])
+@pytest.mark.parametrize("policy", ["ordered", "bounded", "displaced", "arrival", "adaptive"])
 def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_asks_for_it(tmp_path, policy, dear):
-    for at_end in ("keep", "close"):
-        pipe = Pipeline(str(tmp_path / at_end), dear=dear, progress=policy, at_end=at_end)
+    for on_end in ("keep", "close"):
+        pipe = Pipeline(str(tmp_path / on_end), dear=dear, progress=policy, on_end=on_end)
         pipe.send("a", *[BASE + n * S for n in range(10)])
         pipe.send("b", BASE)
         while pipe.batch(4, frozen=True):
             behind = sum(pipe.done[-1][1].values()) < 11
             assert not behind or pipe.bounds.low_watermark != AFTER_ALL, "closed before the last row"
-        assert (pipe.bounds.low_watermark == AFTER_ALL) == (at_end == "close")
+        assert (pipe.bounds.low_watermark == AFTER_ALL) == (on_end == "close")
         assert not pipe.batch(), "there is nothing to do"
         # A later run can close what is there already.
-        pipe.options = dataclasses.replace(pipe.options, at_end="close")
+        pipe.options = dataclasses.replace(pipe.options, on_end="close")
         pipe.until_quiet(frozen=True)
         assert pipe.bounds.low_watermark == AFTER_ALL
 
 
 def test_rows_after_the_end_are_late_counted_and_said(tmp_path, caplog):
-    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, at_end="close")
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, on_end="close")
     pipe.send("a", BASE)
     pipe.until_quiet(frozen=True)
     pipe.send("a", BASE + 100 * S, BASE - S)
     pipe.until_quiet(frozen=True)
     state = pipe.offset["progress"]["a"]
     assert (state["received"], state["late"], state["late_idle"], state["bound"]) == (3, 2, 0, AFTER_ALL)
-    assert len(pipe.stamps["a"]) == 3, "they are delivered all the same"
+    assert len(pipe.stamps["a"]) == 3, "they are applied all the same"
     assert "rows have come after the end of a" in caplog.text
 
 
-@pytest.mark.parametrize("policy", ["ordered", "heartbeat"])
+@pytest.mark.parametrize("policy", ["ordered", "arrival"])
 def test_a_feed_that_is_no_longer_read_holds_nobody_back_and_can_come_back(tmp_path, policy):
     pipe = Pipeline(str(tmp_path), progress=policy, confirmations=1)
     pipe.send("a", BASE)

@@ -66,7 +66,7 @@ def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path, missing):
     [
         ("a.nothing", {}, "key column 'a.nothing' is not among the columns a, us"),
         ("`a.v`", {}, "key column '`a.v`' is not among the columns"),
-        ("a.v", {"progress": "embedded"}, "progress=embedded with a key that is a field of a column: `a`.`v`"),
+        ("a.v", {"progress": "embedded"}, "watermark=embedded with a key that is a field of a column: `a`.`v`"),
     ],
 )
 def test_keys_that_cannot_be(key, more, message):

@@ -128,7 +128,7 @@ def test_only_the_feed_that_blocks_is_promised_for(tmp_path):
 
 
 def test_internal_time_is_the_clock_which_stands_still_where_it_was_set_back(tmp_path):
-    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat")
+    driver = OnDemand(tmp_path, "a", "b", progress="arrival")
     driver.send("a", 0)
     assert driver.look() == {"a": BASE, "b": BASE}
     driver.send("a", 0)
@@ -207,12 +207,12 @@ def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
 @pytest.mark.parametrize(
     ("given_options", "message"),
     [
-        ({"idle": "ets", "time": "t"}, "`checkpointLocation`"),
+        ({"idle": "ets", "eventTime": "t"}, "`checkpointLocation`"),
         ({"idle": "advance"}, "nobody waits"),
-        ({"idle": "advance", "time": "t", "progress": "latent"}, "nobody waits"),
-        ({"idle": "advance", "time": "t", "punctuation": "off"}, "nobody waits"),
-        ({"time": "t", "progress": "adaptive", "targetLate": "2"}, "above 0"),
-        ({"time": "t", "idle": "wiat"}, "'wait'"),
+        ({"idle": "advance", "eventTime": "t", "watermark": "none"}, "nobody waits"),
+        ({"idle": "advance", "eventTime": "t", "punctuation": "off"}, "nobody waits"),
+        ({"eventTime": "t", "watermark": "adaptive", "targetLate": "2"}, "above 0"),
+        ({"eventTime": "t", "idle": "wiat"}, "'wait'"),
         ({"coalesce": "true"}, "without `key`"),
     ],
 )
@@ -222,5 +222,5 @@ def test_contradictions_are_refused(given_options, message):
 
 
 def test_shares_are_read_in_percent_too():
-    common, _ = parse_source_options({"path": "x", "time": "t", "progress": "adaptive", "targetLate": "0.1 %"})
+    common, _ = parse_source_options({"path": "x", "eventTime": "t", "watermark": "adaptive", "targetLate": "0.1 %"})
     assert common.target_late == pytest.approx(0.001)

@@ -86,7 +86,7 @@ feeds = st.dictionaries(
 def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(data, limits):
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     promised: dict[str, int] = {}
-    delivered: dict[str, list[tuple[Any, ...]]] = {feed: [] for feed in data}
+    applied: dict[str, list[tuple[Any, ...]]] = {feed: [] for feed in data}
     last_seq = -1
     counted = 0
     for _, end, rows in run(connector, options(), [*limits, None, None]):
@@ -106,8 +106,8 @@ def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(data, 
             last_seq = system["seq"]
             assert system["covered"] == 1
             assert system["first_arrival"] == system["arrival"]
-            delivered[system["source"]].append((row["k"], row["ms"], row["v"]))
-    assert delivered == {feed: [tuple(row) for row in rows] for feed, rows in data.items()}
+            applied[system["source"]].append((row["k"], row["ms"], row["v"]))
+    assert applied == {feed: [tuple(row) for row in rows] for feed, rows in data.items()}
     assert promised == {feed: max(row[1] for row in rows) - 5 for feed, rows in data.items()}
     assert counted >= 0
 
@@ -219,7 +219,7 @@ def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path):
         ([("x", 10**18, 1), ("x", None, 1)], [], "bounded", "a time in the column 'ms'"),
         *(
             ([(None, 5 + at, 1) for at in range(9)], [], progress, "a key in the column 'k';")
-            for progress in ("bounded", "embedded", "latent")
+            for progress in ("bounded", "embedded", "none")
         ),
         ([("x", None, 1)], [(None, 5, 1)], "bounded", "a key in the column 'k' and a time in the column 'ms'"),
     ],

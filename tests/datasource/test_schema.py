@@ -35,6 +35,6 @@ def test_two_sources_with_one_checkpoint_keep_their_own_columns(tmp_path):
 def test_one_folder_read_by_two_times_is_two_sources(tmp_path):
     first, _ = feeds(tmp_path)
     (tmp_path / "a" / "rows.csv").write_text("k,at,other\n1,2024-01-01 00:00:00,2024-01-01 00:00:00\n")
-    stamped = {"time": "entry", "progress": "heartbeat"}
-    assert columns({**first, "time": "at"}) == ["k", "at", "other"]
+    stamped = {"eventTime": "entry", "watermark": "arrival"}
+    assert columns({**first, "eventTime": "at"}) == ["k", "at", "other"]
     assert columns({**first, **stamped}) == ["k", "at", "other", "entry"]

@@ -201,7 +201,7 @@ SELECT = "data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bi
 
 def options(tmp_path: Path, **more: str) -> dict[str, str]:
     places = {"path": str(tmp_path / "feed"), "deadLetters": str(tmp_path / "dead")}
-    return {**places, "select": SELECT, "key": "symbol", "time": "at", **more}
+    return {**places, "select": SELECT, "key": "symbol", "eventTime": "at", **more}
 
 
 @pytest.mark.parametrize("schema", [{}, {"schema": "data STRUCT<s: STRING, E: BIGINT, b: STRING>"}])
@@ -209,7 +209,7 @@ def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path, schema):
     feed(tmp_path / "feed", QUOTES)
     with pytest.raises((OptionError, SchemaError), match="'stream'"):
         source_schema(options(tmp_path, key="stream", **schema))
-    rows, received = read_all(options(tmp_path, where="bid > 2", progress="ordered", **schema))
+    rows, received = read_all(options(tmp_path, where="bid > 2", watermark="ordered", **schema))
     assert [(row["symbol"], row["bid"], row["at"].timestamp()) for row in rows] == [
         ("B", 2.5, 1_700_000_001),
         ("A", 3.5, 1_700_000_002),
@@ -232,7 +232,7 @@ def test_a_row_whose_condition_cannot_be_computed_is_malformed(tmp_path):
 
 def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path):
     feed(tmp_path / "feed", QUOTES[:2])
-    given = options(tmp_path, checkpointLocation=str(tmp_path / "checkpoint"))
+    given = options(tmp_path, checkpoint=str(tmp_path / "checkpoint"))
     first = source_schema(given)
     (tmp_path / "feed" / "0.jsonl").write_text('{"data": {"s": "A", "b": "7"}}\n')  # by its look there is no data.E
     assert source_schema(given) == first

@@ -35,7 +35,7 @@ def test_every_trigger_delivers_every_row_once(spark, tmp_path, trigger):
         write_csv(feed / f"{number}.csv", "k,ms,v", [(f"k{i % 5}", number * 100 + i, i) for i in range(50)])
     frame = (
         spark.readStream.format("upstream")
-        .options(key="k", time="ms", timeFormat="epoch_ms", maxRowsPerTrigger="20", progressDelay="10 ms")
+        .options(key="k", eventTime="ms", timeFormat="epoch_ms", maxRowsPerTrigger="20", watermarkDelay="10 ms")
         .load(str(feed))
     )
     rows = collect(frame, checkpoint, **trigger)
@@ -62,7 +62,7 @@ def test_every_trigger_delivers_every_row_once(spark, tmp_path, trigger):
 def test_batch_reads_the_same_rows_in_several_tasks(spark, tmp_path):
     write_csv(tmp_path / "a.csv", "k,ms,v", [(f"k{i % 7}", i, i) for i in range(200_000)])
     reader = spark.read.format("upstream").options(
-        key="k", time="ms", timeFormat="epoch_ms", splitBytes="200 KB", minPartitions="4"
+        key="k", eventTime="ms", timeFormat="epoch_ms", splitBytes="200 KB", minPartitions="4"
     )
     frame = reader.load(str(tmp_path / "a.csv"))
     assert frame.count() == 200_000
@@ -102,7 +102,7 @@ def test_a_replay_goes_on_after_a_restart_and_ends(spark, tmp_path):
     recorded.write_text("\n".join(map(json.dumps, lines)) + "\n")
     rows = (
         spark.readStream.format("upstream")
-        .options(connector="replay", path=str(recorded), time="time", key="key", speed="4")
+        .options(connector="replay", path=str(recorded), eventTime="time", key="key", speed="4")
         .load()
     )
     found: list[Any] = []

@@ -112,7 +112,7 @@ def test_names_and_arguments_in_examples_exist(examples):
 
 def test_examples_without_spark_run(examples, tmp_path, monkeypatch):
     columns = pa.schema([("vehicle_id", pa.int64()), ("timestamp", pa.int64()), ("speed", pa.float64())])
-    sink = Sink(tmp_path, columns, {"key": "vehicle_id", "time": "timestamp", "buckets": "4"})
+    sink = Sink(tmp_path, columns, {"key": "vehicle_id", "eventTime": "timestamp", "buckets": "4"})
     sink.batch(0, [sink.rows([(1, 1, 5.0), (2, 1, 15.0), (3, 1, 0.0)])])
     sink.batch(1, [sink.rows([(1, 2, 10.0), (2, 2, 20.0), (3, 0, 9.0)], seq=3)])
     run = 0

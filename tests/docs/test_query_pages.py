@@ -177,7 +177,7 @@ def test_a_query_starts_with_the_groups_that_another_one_has_kept():
     evaluation.step({"trade": rows}, until)
     evaluation.add("often", hosted(OFTEN))
     assert evaluation.step({}, until).changes["often"].get_column("sym").to_list() == ["a"]
-    assert evaluation.whole_from("often") == BEGINNING
+    assert evaluation.complete_from("often") == BEGINNING
 
 
 def test_the_plan_is_the_one_that_explain_gives():

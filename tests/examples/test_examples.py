@@ -29,7 +29,7 @@ def run(script: str | Path, *arguments: str | Path, cwd: Path, **environment: st
 
 
 JOBS = {
-    "latest": ("latest_job.py", *f"--from {BUSES} --key vehicle_id --time timestamp --to latest --once".split()),
+    "latest": ("latest_job.py", *f"--from {BUSES} --key vehicle_id --event-time timestamp --to latest --once".split()),
     "read": ("read_table.py", "latest"),
     "with_sql": ("with_sql.py", "--to", "fast"),
     "foreach_batch": ("foreach_batch.py", "--to", "routes"),

@@ -27,7 +27,7 @@ _COUNTS = "SELECT g, COUNT(*) AS n FROM LATEST(rows) GROUP BY g"
 
 def _rename(queries: us.Queries) -> None:
     """Give the stored relation a second version, once, and let queries read it."""
-    table = DeltaTable(str(Path(queries.relations()["names"].partition(" of ")[2])))
+    table = DeltaTable(str(Path(queries.tables()["names"].partition(" of ")[2])))
     if table.version() == 0:
         names = pl.DataFrame({"g": [1, 2, 3, 3], "name": ["one", "changed", "three", "three"]})
         names.write_delta(table.table_uri, mode="overwrite")
@@ -36,14 +36,14 @@ def _rename(queries: us.Queries) -> None:
 
 Action = Callable[[us.Queries], None]
 AT_ONCE: tuple[Action, ...] = (
-    lambda queries: queries.relation("names", Path(_feed()).parent / "names"),
-    lambda queries: queries.register("each", "ISTREAM(SELECT k, v FROM rows [NOW])"),
-    lambda queries: queries.register("newest", "SELECT k, g, v FROM LATEST(rows)", weight=4),
-    lambda queries: queries.register("per_group", _COUNTS, buckets=2),
-    lambda queries: queries.register("gone", "SELECT k FROM LATEST(rows)"),
-    lambda queries: queries.register("another", "SELECT k, v FROM LATEST(rows)"),
-    lambda queries: queries.register("failing", "SELECT k, 100 / v AS x FROM LATEST(rows)"),
-    lambda queries: queries.register(
+    lambda queries: queries.table("names", Path(_feed()).parent / "names"),
+    lambda queries: queries.create("each", "ISTREAM(SELECT k, v FROM rows [NOW])"),
+    lambda queries: queries.create("newest", "SELECT k, g, v FROM LATEST(rows)", weight=4),
+    lambda queries: queries.create("per_group", _COUNTS, buckets=2),
+    lambda queries: queries.create("gone", "SELECT k FROM LATEST(rows)"),
+    lambda queries: queries.create("another", "SELECT k, v FROM LATEST(rows)"),
+    lambda queries: queries.create("failing", "SELECT k, 100 / v AS x FROM LATEST(rows)"),
+    lambda queries: queries.create(
         "named", "SELECT name, COUNT(*) AS n, SUM(v) AS total FROM LATEST(rows) AS r JOIN names ON r.g = names.g "
         "GROUP BY name", weight=0.5,
     ),
@@ -51,8 +51,8 @@ AT_ONCE: tuple[Action, ...] = (
 """What is there before the job starts. Each adds one version to the registry; so does each of the others."""
 GROUPS: tuple[tuple[Action, ...], ...] = (
     (
-        lambda queries: queries.register("later", "SELECT g, SUM(v) AS total FROM LATEST(rows) GROUP BY g"),
-        lambda queries: queries.register("stopped", "SELECT g, MAX(v) AS most FROM LATEST(rows) GROUP BY g"),
+        lambda queries: queries.create("later", "SELECT g, SUM(v) AS total FROM LATEST(rows) GROUP BY g"),
+        lambda queries: queries.create("stopped", "SELECT g, MAX(v) AS most FROM LATEST(rows) GROUP BY g"),
     ),
     (
         lambda queries: queries.alter("per_group", _COUNTS.replace("AS n", "AS n, MAX(v) AS most")),
@@ -61,7 +61,7 @@ GROUPS: tuple[tuple[Action, ...], ...] = (
     (
         lambda queries: queries.drop("gone", delete_table=True),
         lambda queries: queries.deactivate("later"),
-        lambda queries: queries.register("another", "SELECT g, k FROM LATEST(rows)"),
+        lambda queries: queries.create("another", "SELECT g, k FROM LATEST(rows)"),
     ),
     (_rename, lambda queries: queries.alter("each", weight=2)),
     (lambda queries: queries.activate("later"), lambda queries: queries.deactivate("stopped")),
@@ -94,7 +94,7 @@ def main(feed: str, lake: str, checkpoint: str, master: str = "local[2]", groups
         arm(folder)
     spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
     queries = us.queries(spark, checkpoint=checkpoint, to=lake, shards=2)
-    queries.stream("rows", stream(spark, feed))
+    queries.source("rows", stream(spark, feed))
     for action in AT_ONCE[_done(checkpoint) :]:
         action(queries)
     query = queries.start(batch_duration=SHORT, processingTime="0 seconds")

@@ -21,7 +21,7 @@ def latest(
     """A folder of growing CSV files into a latest table; with a policy rows wait in a queue."""
     updates = us.latest(
         spark, feed, key="k", event_time="ms", timeFormat="epoch_ms", schema="k BIGINT, ms BIGINT, v STRING",
-        checkpointLocation=checkpoint, maxRowsPerTrigger=most, splitBytes="4 KB",
+        checkpoint=checkpoint, maxRowsPerTrigger=most, splitBytes="4 KB",
     )  # fmt: skip
     if policy:
         queued = us.UpdateStream(updates, key="k", event_time="ms").queue(policy=policy, budget=60, shards=4)
@@ -37,10 +37,10 @@ def kafka(
     """A topic into a latest table."""
     options = {
         "connector": "kafka", "kafka.bootstrap.servers": address, "subscribe": topic, "timeFormat": "epoch_ms",
-        "schema": "k BIGINT, ms BIGINT, v STRING", "progressDelay": "5 seconds", "maxOffsetsPerTrigger": most,
+        "schema": "k BIGINT, ms BIGINT, v STRING", "watermarkDelay": "5 seconds", "maxOffsetsPerTrigger": most,
     }  # fmt: skip
-    updates = us.latest(spark, key="k", event_time="ms", checkpointLocation=checkpoint, **options)
-    return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
+    updates = us.latest(spark, key="k", event_time="ms", checkpoint=checkpoint, **options)
+    return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpoint=checkpoint)
 
 
 def windows(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
@@ -48,7 +48,7 @@ def windows(spark: SparkSession, feed: str, table: str, checkpoint: str) -> Data
     rows = (
         spark.readStream.format("upstream")
         .schema(us.with_system_ddl("k BIGINT, ms BIGINT, v DOUBLE"))
-        .options(path=feed, key="k", time="ms", timeFormat="epoch_ms", progressDelay="500 ms")
+        .options(path=feed, key="k", eventTime="ms", timeFormat="epoch_ms", watermarkDelay="500 ms")
         .options(maxFilesPerTrigger=1, minPartitions=2, splitBytes="2 KB", lastLine="complete")
         .load()
     )
@@ -57,7 +57,7 @@ def windows(spark: SparkSession, feed: str, table: str, checkpoint: str) -> Data
         shards=2,
     ).agg(n=us.count(), mean=us.avg("v"), top=us.max("v"))  # fmt: skip
     every = us.UpdateStream(results.dataframe(checkpoint), key=("k", "window_id"), event_time="window_end")
-    return us.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
+    return us.write_latest(every, table, buckets=2, checkpoint=checkpoint)
 
 
 def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStreamWriter:
@@ -66,7 +66,7 @@ def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStr
         us.read(
             spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
             watermark=us.Watermark.bounded("100 ms"), timeFormat="epoch_ms", fileFormat="csv", maxFilesPerTrigger=1,
-            atEnd="close",
+            onEnd="close",
         )
         for name in ("left", "right")
     )  # fmt: skip
@@ -86,7 +86,7 @@ def merge(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataSt
 
     merged = side("left").merge(side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, set_aside="late")
     return us.write_latest(
-        merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
+        merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpoint=checkpoint
     )
 
 

@@ -31,10 +31,10 @@ def main(feed: str, table: str, checkpoint: str, master: str, parted: str = "") 
         .csv(feed)
     )
     if parted:
-        options = {"path": table, "key": "k", "time": "ms", "buckets": "4", "checkpointLocation": checkpoint}
+        options = {"path": table, "key": "k", "eventTime": "ms", "buckets": "4", "checkpointLocation": checkpoint}
         writer = rows.repartition(2).writeStream.options(**options)
     else:
-        writer = upstream.write_latest(rows, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
+        writer = upstream.write_latest(rows, table, key="k", event_time="ms", buckets=4, checkpoint=checkpoint)
     armed(writer.format("upstream"), spark).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 

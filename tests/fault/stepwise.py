@@ -129,21 +129,21 @@ def _arrow(sink: Sink, rows: Sequence[Row], feed: str) -> pa.RecordBatch:
 
 
 SCENARIOS = {
-    "updates": Scenario({"time": "t"}),
-    "deletions": Scenario({"time": "t"}, deletions=0.3),
-    "deletions in several tasks": Scenario({"time": "t"}, deletions=0.3, strays=True),
+    "updates": Scenario({"eventTime": "t"}),
+    "deletions": Scenario({"eventTime": "t"}, deletions=0.3),
+    "deletions in several tasks": Scenario({"eventTime": "t"}, deletions=0.3, strays=True),
     "without a time": Scenario({}, deletions=0.2, strays=True),
-    "windows": Scenario({"time": "t"}, grows=True),
-    "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, count=12),
-    "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
+    "windows": Scenario({"eventTime": "t"}, grows=True),
+    "vectors": Scenario({"eventTime": "t", "engine": "vectors"}, deletions=0.3, count=12),
+    "vectors in several tasks": Scenario({"eventTime": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
     "put together meanwhile": Scenario(
-        {"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, moved=True, count=12
+        {"eventTime": "t", "engine": "vectors"}, deletions=0.3, strays=True, moved=True, count=12
     ),
-    "looked after": Scenario({"time": "t", "retention": "1 ms"}, deletions=0.3),
+    "looked after": Scenario({"eventTime": "t", "retention": "1 ms"}, deletions=0.3),
     "buckets that wear": Scenario(
-        {"time": "t", "engine": "vectors", "retention": "1 ms"}, deletions=0.3, worn=True, count=12
+        {"eventTime": "t", "engine": "vectors", "retention": "1 ms"}, deletions=0.3, worn=True, count=12
     ),
-    "with tables beside it": Scenario({"time": "t", "setAside": "late,conflicts", **BESIDE}, strays=True),
+    "with tables beside it": Scenario({"eventTime": "t", "setAside": "late,conflicts", **BESIDE}, strays=True),
 }
 
 

@@ -103,8 +103,8 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
     # The table of metrics is another table, committed after: no row of it is lost or doubled either.
     metrics = DeltaTable(f"{table}_metrics").to_pyarrow_table().column("batch_id").to_pylist()
     assert sorted(metrics) == ids
-    # Each update is delivered, or stood for by one that is, once: whatever waited in a queue when the process died. The
-    # queue drops those that are older than what it delivered of their key.
+    # Each update is applied, or stood for by one that is, once: whatever waited in a queue when the process died. The
+    # queue drops those that are older than what it applied of their key.
     dropped = sum(0 if summary.queue is None else summary.queue.outdated for summary in commits)
     assert sum(summary.updates for summary in commits) + dropped == len(feeder.rows)
     # Two counts of the same, by those who do not know of each other: the source's in its journal, the table's in its
@@ -112,8 +112,8 @@ def attack(spark: SparkSession, tmp_path: Path, points: Iterable[Point], seed: i
     counts = commits[-1].sources
     assert counts is not None
     assert counts.received == len(feeder.rows)
-    delivered = sum(each.delivered + each.superseded for each in commits)
-    assert delivered + dropped == counts.received, "nothing waits any more"
+    applied = sum(each.applied + each.superseded for each in commits)
+    assert applied + dropped == counts.received, "nothing waits any more"
     assert counts.late_idle == 0
     assert counts.late + counts.suspects <= counts.received
     if policy:

@@ -38,15 +38,15 @@ class Points:
         """
         batch = self._last("commits") + 2
         return {
-            "relation": (0, lambda: self._changed("relation", "names")),
-            "registration": (1, lambda: self._changed("register", "later")),
+            "relation": (0, lambda: self._changed("table", "names")),
+            "registration": (1, lambda: self._changed("create", "later")),
             "offset": (1, (self._checkpoint / "offsets" / str(batch)).exists),
             "state": (1, lambda: any((self._checkpoint / "state").rglob(f"{batch + 1}[._]*"))),
             "alteration, between commits": (2, self._after_step(CommitStep.COMMITTED, "alter", "per_group")),
             "deletion": (2, lambda: self._changed("drop", "another") and self._goes("another")),
             "drop, before commits": (3, self._after_step(CommitStep.NEW, "drop", "gone")),
             "deferred results": (4, self._waits),
-            "refresh, between commits": (4, self._after_step(CommitStep.CLEARED, "relation", "names", 2)),
+            "refresh, between commits": (4, self._after_step(CommitStep.CLEARED, "table", "names", 2)),
             "activation": (5, lambda: self._changed("activate", "later")),
             "failure": (5, lambda: self._changed("fail", "failing")),
         }

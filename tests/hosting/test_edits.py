@@ -59,21 +59,21 @@ def of_buses(select: str) -> str:
     ],
 )
 def test_what_the_job_cannot_host_is_refused(checkpoint, text, part):
-    refused(checkpoint, Change("register", "new", text), part, QueryRefusedError)
+    refused(checkpoint, Change("create", "new", text), part, QueryRefusedError)
 
 
 BAD = "SELECT vehicel_id FROM LATEST(buses)"
 OF_A_QUERY: tuple[Any, ...] = ("activate", "deactivate", "drop", "alter")
-OF_A_TEXT: tuple[Any, ...] = (("register", "new"), ("view", "new"), ("alter", "slow"))
+OF_A_TEXT: tuple[Any, ...] = (("create", "new"), ("view", "new"), ("alter", "slow"))
 
 
 @pytest.mark.parametrize(
     ("change", "part", "error"),
     [
-        (Change("register", "SLOW", OTHER), "a query 'slow' already, with another text", OptionError),
-        (Change("register", "Fast", COUNTS), "a view 'fast' already", OptionError),
-        (Change("register", "BUSES", COUNTS), "a stream 'buses' already", OptionError),
-        (Change("register", "../up", COUNTS), "cannot name a query", OptionError),
+        (Change("create", "SLOW", OTHER), "a query 'slow' already, with another text", OptionError),
+        (Change("create", "Fast", COUNTS), "a view 'fast' already", OptionError),
+        (Change("create", "BUSES", COUNTS), "a stream 'buses' already", OptionError),
+        (Change("create", "../up", COUNTS), "cannot name a query", OptionError),
         (Change("view", "Slow", FAST), "a query 'slow' already", OptionError),
         (Change("view", "FAST", OTHER), "a view 'fast' already, with another text", OptionError),
         (Change("view", "trade", OTHER), "taken", OptionError),
@@ -83,11 +83,11 @@ OF_A_TEXT: tuple[Any, ...] = (("register", "new"), ("view", "new"), ("alter", "s
         (Change("alter", "slow"), "nothing to alter", OptionError),
         # Texts are bound before they are journaled.
         *((Change(kind, name, BAD), "'vehicle_id'", QueryRefusedError) for kind, name in OF_A_TEXT),
-        (Change("register", "new", " "), "the text of 'new'", QueryRefusedError),
+        (Change("create", "new", " "), "the text of 'new'", QueryRefusedError),
         (Change("view", "new", COUNTS + " EMIT CHANGES"), "EMIT", QueryRefusedError),
         (Change("view", "new", "SELECT * FROM new"), "reads itself", QueryRefusedError),
-        *((Change("register", "new", COUNTS, buckets=each), "buckets=", OptionError) for each in NO_BUCKETS),
-        *((Change("register", "new", COUNTS, weight=each), "weight=", OptionError) for each in NO_WEIGHTS),
+        *((Change("create", "new", COUNTS, buckets=each), "buckets=", OptionError) for each in NO_BUCKETS),
+        *((Change("create", "new", COUNTS, weight=each), "weight=", OptionError) for each in NO_WEIGHTS),
         *((Change("alter", "slow", weight=each), "weight=", OptionError) for each in NO_WEIGHTS),
     ],
 )
@@ -101,8 +101,8 @@ def test_what_holds_already_is_not_journaled(checkpoint):
     record(checkpoint, Change("view", "fast", FAST))
     register(checkpoint, "q", weight=2)
     for change in (
-        Change("register", "q", COUNTS),
-        Change("register", "Q", COUNTS, weight=5),
+        Change("create", "q", COUNTS),
+        Change("create", "Q", COUNTS, weight=5),
         Change("view", "Fast", FAST),
         Change("alter", "q", COUNTS),
         Change("alter", "q", COUNTS, weight=2),
@@ -113,7 +113,7 @@ def test_what_holds_already_is_not_journaled(checkpoint):
         assert record(checkpoint, change).version == 2, change
     assert record(checkpoint, Change("deactivate", "q")).version == 3
     assert record(checkpoint, Change("deactivate", "q", reason="again")).version == 3
-    assert record(checkpoint, Change("register", "q", COUNTS)).version == 3, "what an operator stopped stays so"
+    assert record(checkpoint, Change("create", "q", COUNTS)).version == 3, "what an operator stopped stays so"
 
 
 def test_an_alteration_of_both_is_one_change_of_the_query_whatever_the_case_of_its_name(checkpoint):
@@ -149,7 +149,7 @@ def test_a_function_in_use_stays_and_its_name_is_taken(checkpoint):
     refused(checkpoint, replace(score, text=other), "a function 'score' already, with another declaration")
     refused(checkpoint, Change("function", "f", declared.format("f", "nothing")), "cannot be imported")
     refused(checkpoint, Change("function", "quote", declared.format("quote", "doubled")), "a stream 'quote' already")
-    refused(checkpoint, Change("register", "Score", OTHER), "a function 'score' already")
+    refused(checkpoint, Change("create", "Score", OTHER), "a function 'score' already")
     refused(checkpoint, Change("view", "score", FAST), "'score' is taken")
     record(checkpoint, Change("view", "scored", "SELECT score(px) AS s FROM trade [NOW]"))
     register(checkpoint, "q", "SELECT MAX(s) AS s FROM scored")
@@ -170,7 +170,7 @@ def test_a_view_may_be_a_stream(checkpoint):
 def test_a_view_cannot_go_while_another_process_begins_to_use_it(checkpoint, monkeypatch):
     """The change of the other comes between the check and the file."""
     record(checkpoint, Change("view", "fast", FAST))
-    put, others = Journal.put, [Change("register", "q", OF_FAST)]
+    put, others = Journal.put, [Change("create", "q", OF_FAST)]
 
     def interrupted(self: Journal, version: int, change: Change) -> bool:
         if others and change.kind == "drop_view":
@@ -183,7 +183,7 @@ def test_a_view_cannot_go_while_another_process_begins_to_use_it(checkpoint, mon
 
 
 _ASKED = st.one_of(
-    st.builds(Change, st.just("register"), st.sampled_from("pq"), st.sampled_from([COUNTS, OF_FAST, OTHER])),
+    st.builds(Change, st.just("create"), st.sampled_from("pq"), st.sampled_from([COUNTS, OF_FAST, OTHER])),
     st.builds(Change, st.just("alter"), st.sampled_from("pq"), st.sampled_from([COUNTS, OF_FAST, "SELECT"])),
     st.builds(Change, st.sampled_from(["activate", "deactivate", "drop"]), st.sampled_from("pq")),
     st.builds(Change, st.just("view"), st.just("fast"), st.sampled_from([FAST, OTHER])),
@@ -212,8 +212,8 @@ def test_what_is_accepted_always_binds(asked, tmp_path_factory):
 
 def test_a_query_keeps_the_time_zone_with_which_it_was_registered(checkpoint):
     hours = of_buses("vehicle_id, HOUR(timestamp) AS h")
-    record(checkpoint, Change("register", "hours", hours, time_zone="Europe/Berlin"))
-    record(checkpoint, Change("register", "hours", hours, time_zone="America/St_Johns"))  # it starts again elsewhere
+    record(checkpoint, Change("create", "hours", hours, time_zone="Europe/Berlin"))
+    record(checkpoint, Change("create", "hours", hours, time_zone="America/St_Johns"))  # it starts again elsewhere
 
     def zone_of(name: str) -> tuple[str, bool]:
         query = registry_now(checkpoint).queries[name]
@@ -229,7 +229,7 @@ def test_a_query_keeps_the_time_zone_with_which_it_was_registered(checkpoint):
     assert zone_of("hours") == ("America/St_Johns", True)
     record(checkpoint, Change("alter", "hours", hours + " WHERE speed > 2"))
     assert zone_of("hours") == ("America/St_Johns", True), "whoever alters it has no session"
-    record(checkpoint, Change("register", "utc", hours))
+    record(checkpoint, Change("create", "utc", hours))
     assert zone_of("utc") == ("UTC", False)
 
 
@@ -333,11 +333,11 @@ def test_a_relation_in_use_is_not_dropped(checkpoint, table):
         "in use by the query 'named', the query 'idle', the view 'names'",
         record,
         checkpoint,
-        Change("drop_relation", "Routes"),
+        Change("drop_table", "Routes"),
     )
     for kind, name in (("drop", "named"), ("drop", "idle"), ("drop_view", "names")):
         record(checkpoint, Change(kind, name))  # type: ignore[arg-type]
-    assert "routes" not in record(checkpoint, Change("drop_relation", "Routes")).catalog.streams
+    assert "routes" not in record(checkpoint, Change("drop_table", "Routes")).catalog.streams
     define_stream(checkpoint, dataclasses.replace(TRADE, name="routes"))
 
 
@@ -431,5 +431,5 @@ def test_tables_and_relations_stay_apart(lake):
     misused("is above the relation", declare, checkpoint, "deep", str(lake / "made" / "deep"))
     declare(checkpoint, "of_query", str(lake / "made"))
     misused("is that of the relation 'of_query'", record, checkpoint, Change("drop", "made", delete_table=True))
-    record(checkpoint, Change("drop_relation", "of_query"))
+    record(checkpoint, Change("drop_table", "of_query"))
     record(checkpoint, Change("drop", "made", delete_table=True))

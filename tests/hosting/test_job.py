@@ -58,7 +58,7 @@ class Job:
         self.batch = 0
 
     def register(self, name):
-        record(self.checkpoint, Change("register", name, COUNT))
+        record(self.checkpoint, Change("create", name, COUNT))
         table = self.hosted.table(name, registry_now(self.checkpoint).queries[name].id)
         self.hosted.batch(self.batch, [table], {name: [(1, "x")]})
         self.batch += 1
@@ -105,7 +105,7 @@ def test_a_later_query_of_the_name_keeps_its_table(job):
 
 
 def test_a_table_of_others_is_refused_before_anything_is_written(job):
-    record(job.checkpoint, Change("register", "a", COUNT))
+    record(job.checkpoint, Change("create", "a", COUNT))
     theirs = Hosted(job.hosted.folder, host="theirs")
     theirs.batch(0, [theirs.table("a")], {"a": [(1, "x")]})
     with pytest.raises(TableError, match="is not a table that the query 'a' of this job has written"):
@@ -116,7 +116,7 @@ def test_a_table_of_others_is_refused_before_anything_is_written(job):
 
 
 def test_a_table_that_came_from_others_since_stays(job, caplog):
-    record(job.checkpoint, Change("register", "a", COUNT))
+    record(job.checkpoint, Change("create", "a", COUNT))
     drop_query(job.checkpoint, "a", delete_table=True)  # it has no table
     theirs = Hosted(job.hosted.folder, host="theirs")
     theirs.batch(0, [theirs.table("a")], {"a": [(1, "x")]})
@@ -129,6 +129,6 @@ def test_a_table_that_came_from_others_since_stays(job, caplog):
 def test_a_job_that_has_never_run_has_no_table(tmp_path):
     job = Job(tmp_path)
     (tmp_path / "checkpoint" / "metadata").unlink()
-    record(job.checkpoint, Change("register", "a", COUNT))
+    record(job.checkpoint, Change("create", "a", COUNT))
     drop_query(job.checkpoint, "a", delete_table=True)
     assert registry_now(job.checkpoint).deleted == {"a": 2}

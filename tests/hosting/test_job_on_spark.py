@@ -104,8 +104,8 @@ def taken(query):
 
 def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     job = Hosted(spark, tmp_path)
-    job.change("register", "per_route", PER_ROUTE)
-    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
+    job.change("create", "per_route", PER_ROUTE)
+    job.change("create", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
     query = start(job.plans(), job.checkpoint, name="host", processingTime="0 seconds")
 
@@ -126,9 +126,9 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     assert job.rows("per_route", "route") == [("r2", 2, 40.0)]
     assert job.versions("per_route") == version + 1
     # A query comes, another one is altered, one fails, one goes. The others go on.
-    job.change("register", "per_bus", "SELECT bus, 60 / speed AS pace FROM LATEST(buses)")
+    job.change("create", "per_bus", "SELECT bus, 60 / speed AS pace FROM LATEST(buses)")
     job.change("alter", "per_route", "SELECT route, MAX(speed) AS speed FROM LATEST(buses) GROUP BY route")
-    job.change("register", "short", "SELECT bus FROM LATEST(buses)")
+    job.change("create", "short", "SELECT bus FROM LATEST(buses)")
     settled()
     assert job.rows("per_route", "route") == [("r2", 50)], "it begins with the newest rows, which others keep"
     assert job.rows("per_bus", "bus") == [("a", 1.2), ("c", 2.0)]
@@ -168,9 +168,9 @@ def test_two_streams_meet_over_restarts_in_as_many_partitions_as_there_are_shard
     job.change(
         "view", "named", "SELECT bus, speed, name FROM LATEST(buses) AS b JOIN LATEST(routes) AS r USING (route)"
     )
-    job.change("register", "per_name", "SELECT name, SUM(speed) AS speed FROM named GROUP BY name")
-    job.change("register", "seen", "ISTREAM(SELECT bus FROM buses [NOW] WHERE speed > 25)")
-    job.change("register", "goes", PER_ROUTE)
+    job.change("create", "per_name", "SELECT name, SUM(speed) AS speed FROM named GROUP BY name")
+    job.change("create", "seen", "ISTREAM(SELECT bus FROM buses [NOW] WHERE speed > 25)")
+    job.change("create", "goes", PER_ROUTE)
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
     before = spark.conf.get(PARTITIONS)
     spark.conf.set(PARTITIONS, 7)
@@ -199,7 +199,7 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
     job = Hosted(spark, tmp_path)
     names = [f"q{number}" for number in range(5)]
     for number, name in enumerate(names):
-        job.change("register", name, f"SELECT bus, speed + {number} AS v FROM LATEST(buses)")
+        job.change("create", name, f"SELECT bus, speed + {number} AS v FROM LATEST(buses)")
 
     def run(**options):
         query = start(job.plans(), job.checkpoint, **options)
@@ -238,10 +238,10 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
 
 
 def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tmp_path):
-    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second", checkpointLocation=str(tmp_path / "checkpoint"))
-    job.change("register", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 3 SECONDS]")
+    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second", checkpoint=str(tmp_path / "checkpoint"))
+    job.change("create", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 3 SECONDS]")
     both = "SELECT bus, name FROM buses [RANGE 3 SECONDS] AS b JOIN routes [RANGE 1 HOUR] AS r USING (route)"
-    job.change("register", "both", f"ISTREAM({both})")
+    job.change("create", "both", f"ISTREAM({both})")
     job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r2", 20), ("c", 8, "r1", 30))
     query = start(job.plans(), job.checkpoint, processingTime="0 seconds")
@@ -301,7 +301,7 @@ def test_a_queue_ends_with_the_newest_rows_and_no_file_has_a_secret(spark, tmp_p
 
 def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
     job = Hosted(spark, tmp_path)
-    job.change("register", "per_route", PER_ROUTE)
+    job.change("create", "per_route", PER_ROUTE)
     job.write("buses", ("a", 1, "r1", 10))
 
     def started():

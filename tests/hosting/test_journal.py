@@ -33,7 +33,7 @@ from upstream.operators.relations.plan.nodes import Stream
 def test_versions_follow_each_other(tmp_path):
     journal = Journal(str(tmp_path / "cp"))
     assert journal.version() == 0
-    changes = [Change("register", f"q{at}", "text") for at in range(12)]
+    changes = [Change("create", f"q{at}", "text") for at in range(12)]
     for at, change in enumerate(changes, 1):
         assert journal.put(at, change)
         assert journal.version() == at
@@ -118,7 +118,7 @@ def test_what_a_registry_in_a_store_lacks_is_told(monkeypatch):
 
 CHANGES = st.builds(
     Change,
-    st.sampled_from(["register", "alter", "activate", "deactivate", "drop", "view", "drop_view", "fail"]),
+    st.sampled_from(["create", "alter", "activate", "deactivate", "drop", "view", "drop_view", "fail"]),
     st.text(),
     st.none() | st.text(),
     st.none() | st.floats(0.01, 100),
@@ -161,7 +161,7 @@ def test_names_are_found_whatever_their_case_or_answered_with_near_ones():
     assert known_name("SLOW", ["slow"], "query") == "slow"
     misused(r"no query 'slwo'.*did you mean 'slow'", known_name, "slwo", ["slow", "per_route"], "query")
     misused("there are: per_route, slow", known_name, "zzz", ["slow", "per_route"], "query")
-    misused("register a query first", known_name, "zzz", [], "query")
+    misused("create a query first", known_name, "zzz", [], "query")
     assert found("PER_route", ["slow", "Per_Route"]) == "Per_Route"
     assert found("per", ["slow", "Per_Route"]) is None
 
@@ -226,7 +226,7 @@ def test_a_relation_comes_back_from_the_journal(tmp_path):
     change = Change.from_json(change_to(relation).to_json())
     assert relation_of(change) == relation
     assert RegistryTexts().after([change]).relations == {"r": relation}
-    assert RegistryTexts().after([change, Change("drop_relation", "r")]).relations == {}
+    assert RegistryTexts().after([change, Change("drop_table", "r")]).relations == {}
 
 
 def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path):
@@ -237,19 +237,19 @@ def test_a_table_of_nothing_but_own_columns_is_refused(tmp_path):
 
 def test_what_is_damaged_is_told():
     with pytest.raises(CheckpointError, match="the relation 'r' of the registry cannot be read"):
-        relation_of(Change("relation", "r", stream={"name": "r"}))
+        relation_of(Change("table", "r", stream={"name": "r"}))
     with pytest.raises(CheckpointError, match="a change of the registry cannot be read"):
-        Change.from_json(Change("relation", "r").to_json())
+        Change.from_json(Change("table", "r").to_json())
 
 
 def test_each_query_that_begins_again_has_a_number_of_its_own(tmp_path):
     """Results go by these numbers, which grow; the table of a query that is dropped has no greater one."""
     write_deltalake(str(tmp_path), pa.table({"k": [1]}))
     relation = change_to(pinned("r", str(tmp_path)))
-    changes = [Change("register", name, "SELECT k FROM r") for name in "abc"]
+    changes = [Change("create", name, "SELECT k FROM r") for name in "abc"]
     state = RegistryTexts().after([relation, *changes, replace(relation, restarts=("a", "b", "c"))])
     assert {name: each.id for name, each in state.entries.items()} == {"a": 5, "b": 6, "c": 7}
-    state = state.after([Change("drop", "c", delete_table=True), Change("register", "c", "SELECT k FROM r")])
+    state = state.after([Change("drop", "c", delete_table=True), Change("create", "c", "SELECT k FROM r")])
     assert state.deleted == {"c": 7}
     assert (state.version, state.entries["c"].id) == (7, 8)
     assert state.after([Change("alter", "a", "SELECT 1")]).entries["a"].id == 9

@@ -63,7 +63,7 @@ def begun():
 def test_a_control_is_read_as_it_was_written():
     for each in (
         OutputControl("rows", 7, "q", 2),
-        OutputControl("begun", 7, "q", whole_from=BEGINNING),
+        OutputControl("begun", 7, "q", complete_from=BEGINNING),
         OutputControl("begun", 7, "q"),
         OutputControl("failed", 7, "q", reason='a "b"'),
         OutputControl("late", name="s", count=3, queries=(1, 2)),
@@ -286,8 +286,8 @@ def test_what_only_a_query_had_that_failed_is_cleared_when_it_leaves():
 LEFT = [
     (OutputControl("rows", 1, "one", 0, count=3, took_s=0.25), b"a"),
     (OutputControl("rows", 1, "one", 1, count=2, took_s=0.5), b"b"),
-    (OutputControl("begun", 1, "one", whole_from=7), None),
-    (OutputControl("begun", 1, "one", whole_from=9), None),
+    (OutputControl("begun", 1, "one", complete_from=7), None),
+    (OutputControl("begun", 1, "one", complete_from=9), None),
     (OutputControl("failed", 2, "two", reason="a division by zero"), None),
     (OutputControl("failed", 2, "two", reason="a cast"), None),
 ]
@@ -307,7 +307,7 @@ def test_the_order_does_not_matter():
 
 
 def test_what_is_never_whole_in_one_shard_is_never_whole():
-    shards = [OutputControl("begun", 1, "one", whole_from=since) for since in (3, None, 5)]
+    shards = [OutputControl("begun", 1, "one", complete_from=since) for since in (3, None, 5)]
     for order in itertools.permutations(shards):
         assert of((each, None) for each in order).began == {1: None}
 

@@ -45,9 +45,9 @@ def test_queries_have_plans_and_places(checkpoint):
 
 def test_every_version_can_be_had_in_any_order(checkpoint, tmp_path):
     for change in (
-        Change("register", "a", COUNTS),
+        Change("create", "a", COUNTS),
         Change("view", "fast", FAST),
-        Change("register", "b", OF_FAST),
+        Change("create", "b", OF_FAST),
         Change("alter", "a", weight=4),
         Change("deactivate", "a", reason="too dear"),
         Change("alter", "a", FORMS[0]),
@@ -55,7 +55,7 @@ def test_every_version_can_be_had_in_any_order(checkpoint, tmp_path):
         Change("fail", "b", reason="overflow", id=3),
         Change("drop", "b"),
         Change("drop_view", "fast"),
-        Change("register", "b", COUNTS),
+        Change("create", "b", COUNTS),
     ):
         record(checkpoint, change)
     seen = {version: registry_at(checkpoint, version) for version in (11, 3, 7, 0, 5, 9, 1, 10, 2, 4, 8, 6)}
@@ -76,7 +76,7 @@ def test_many_queries_bind_once_each(checkpoint, bound):
     journal = Journal(checkpoint)
     texts = [f"SELECT route_id, COUNT(*) AS n{at} FROM LATEST(buses) GROUP BY route_id" for at in range(100)]
     for at, text in enumerate(texts):
-        assert journal.put(at + 1, Change("register", f"q{at}", text))
+        assert journal.put(at + 1, Change("create", f"q{at}", text))
     before = registry_at(checkpoint, 100)
     assert len(before.active) == 100
     assert sorted(bound) == sorted(texts)
@@ -94,11 +94,11 @@ def test_many_queries_bind_once_each(checkpoint, bound):
 
 def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint, bound):
     changes = [
-        Change("register", "a", FORMS[0]),
+        Change("create", "a", FORMS[0]),
         Change("alter", "a", COUNTS),
-        Change("register", "b", FORMS[1]),
+        Change("create", "b", FORMS[1]),
         Change("drop", "b"),
-        Change("register", "c", FORMS[2], active=False),
+        Change("create", "c", FORMS[2], active=False),
     ]
     for at, change in enumerate(changes):
         Journal(checkpoint).put(at + 1, change)
@@ -108,7 +108,7 @@ def test_texts_that_are_no_longer_in_force_are_not_bound(checkpoint, bound):
 
 def test_a_query_that_no_longer_binds_is_not_active(checkpoint):
     register(checkpoint, "good")
-    Journal(checkpoint).put(2, Change("register", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
+    Journal(checkpoint).put(2, Change("create", "bad", "SELECT vehicel_id FROM LATEST(buses)"))
     registry = registry_at(checkpoint, 2)
     assert list(registry.active) == ["good"]
     assert not registry.queries["bad"].active
@@ -187,7 +187,7 @@ def _one(kind: str, text: object = st.none(), **more: object) -> st.SearchStrate
 
 
 CHANGES = st.one_of(
-    _one("register", _TEXTS, weight=_WEIGHTS, active=st.none() | st.booleans()),
+    _one("create", _TEXTS, weight=_WEIGHTS, active=st.none() | st.booleans()),
     _one("alter", st.none() | _TEXTS, weight=_WEIGHTS),
     _one("view", _TEXTS),
     *map(_one, ("activate", "drop", "drop_view")),
@@ -215,14 +215,14 @@ def test_changes_add_up_the_same_however_they_are_cut(changes, data):
 
 
 def _is_there(kinds: list[str]) -> bool:
-    starts = [kind for kind in kinds if kind in ("register", "drop")]
-    return bool(starts) and starts[-1] == "register"
+    starts = [kind for kind in kinds if kind in ("create", "drop")]
+    return bool(starts) and starts[-1] == "create"
 
 
 @given(st.lists(CHANGES, max_size=12))
-@example([Change("register", "a", "one"), Change("alter", "a", "two"), Change("fail", "a", reason="old", id=1)])
-@example([Change("register", "a", "one"), Change("alter", "a", "one", weight=3.0), Change("activate", "a")])
-@example([Change("register", "a", "one"), Change("fail", "a", reason="x", id=1), Change("activate", "a")])
+@example([Change("create", "a", "one"), Change("alter", "a", "two"), Change("fail", "a", reason="old", id=1)])
+@example([Change("create", "a", "one"), Change("alter", "a", "one", weight=3.0), Change("activate", "a")])
+@example([Change("create", "a", "one"), Change("fail", "a", reason="x", id=1), Change("activate", "a")])
 def test_each_query_is_what_its_own_last_changes_say(changes):
     """Against a second reading: of one name at a time, from its last registration on."""
     state = RegistryTexts().after(changes)
@@ -230,7 +230,7 @@ def test_each_query_is_what_its_own_last_changes_say(changes):
         own = [(at, each) for at, each in enumerate(changes, 1) if each.name == name]
         views = [each for _, each in own if each.kind in ("view", "drop_view")]
         assert (name in state.views) == bool(views and views[-1].kind == "view")
-        starts = [at for at, (_, each) in enumerate(own) if each.kind in ("register", "drop")]
+        starts = [at for at, (_, each) in enumerate(own) if each.kind in ("create", "drop")]
         kinds = [each.kind for _, each in own]
         ends = [version for at, (version, each) in enumerate(own) if each.delete_table and _is_there(kinds[:at])]
         assert state.deleted.get(name) == (ends[-1] if ends else None)
@@ -254,7 +254,7 @@ def test_each_query_is_what_its_own_last_changes_say(changes):
 
 
 def test_incarnations_that_have_failed_are_remembered():
-    register, failed = Change("register", "q", "one"), Change("fail", "q", reason="overflow", id=1)
+    register, failed = Change("create", "q", "one"), Change("fail", "q", reason="overflow", id=1)
     state = RegistryTexts().after([register, failed, Change("activate", "q")])
     assert state.failed == {1}
     assert state.after([failed, Change("drop", "q")]).failed == {1}

@@ -101,13 +101,13 @@ def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older
     checkpoint = begun(tmp_path)
     for name in ("a", "b", "c", "d"):
         registry = register(checkpoint, name)
-    waits = QueryReport(whole_from=1_700_000_000_000_000, staleness_s=0.25, waiting_since_us=3_000_000)
+    waits = QueryReport(complete_from=1_700_000_000_000_000, staleness_s=0.25, waiting_since_us=3_000_000)
     reports = {
         1: waits,
-        2: QueryReport(whole_from=-(1 << 62)),
+        2: QueryReport(complete_from=-(1 << 62)),
         3: QueryReport(staleness_s=1.5, waiting_since_us=6_000_000),
     }
-    assert listed(registry, reports, 5_500_000).select("name", "whole_from", "staleness", "waiting").rows() == [
+    assert listed(registry, reports, 5_500_000).select("name", "complete_from", "staleness", "waiting").rows() == [
         ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25, 2.5),
         ("b", datetime(1, 1, 1, tzinfo=timezone.utc), None, None),
         ("c", None, 1.5, 0.0),

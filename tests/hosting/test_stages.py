@@ -72,7 +72,7 @@ def test_rows_wait_for_the_first_bound_and_results_say_when_the_oldest_came():
     assert kinds(shard.run(1, {TRADE: trades([1, 2])})) == ["heard"]
     found = shard.run(1, {TRADE: trades([3], bound=5, arrival=200)})
     assert kinds(found) == ["begun", "rows", "heard"]
-    assert found[0]["whole_from"] == BEGINNING
+    assert found[0]["complete_from"] == BEGINNING
     table = result_table(found[1]["frame"])
     assert table.column("n").to_pylist() == [3]
     system = table.column("_upstream").to_pylist()[0]
@@ -94,12 +94,12 @@ def test_rows_that_came_before_an_evaluation_could_wait_for_it_are_missed():
     shard.run(4, {TRADE: trades([1])})
     shard.run(1, {TRADE: trades([2])})
     begun = shard.run(1, {TRADE: trades([3], bound=5)})[0]
-    assert (begun["kind"], begun.get("whole_from")) == ("begun", None)
+    assert (begun["kind"], begun.get("complete_from")) == ("begun", None)
     other = ShardAlone()
     other.run(1, {TRADE: trades([2])})
     other.run(5, {TRADE: trades([2])})
     found = other.run(5, {TRADE: trades([3], bound=5)})
-    assert [each["whole_from"] for each in found if each["kind"] == "begun"] == [BEGINNING, BEGINNING]
+    assert [each["complete_from"] for each in found if each["kind"] == "begun"] == [BEGINNING, BEGINNING]
 
 
 def test_what_waits_is_forgotten_with_the_query():

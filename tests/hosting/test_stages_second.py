@@ -89,7 +89,7 @@ def test_it_is_whole_when_what_it_is_given_is():
     for sinces, expected in (((5, 7), 7), ((BEGINNING, BEGINNING), BEGINNING), ((5, None), None)):
         shard = Shard()
         found = shard.run([shard.heard(at, 9, whole=since) for at, since in enumerate(sinces)])
-        assert [each.whole_from for each, _ in found if each.kind == "begun"] == [expected]
+        assert [each.complete_from for each, _ in found if each.kind == "begun"] == [expected]
 
 
 def test_a_query_that_begins_later_is_given_all_again():

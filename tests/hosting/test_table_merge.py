@@ -41,7 +41,7 @@ class Job:
         self.batch = -1
 
     def register(self, name, text, buckets=1):
-        self.version = record(self.checkpoint, Change("register", name, text, buckets=buckets)).version
+        self.version = record(self.checkpoint, Change("create", name, text, buckets=buckets)).version
 
     def left(self, rows):
         self.batch += 1

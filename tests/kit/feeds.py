@@ -22,6 +22,6 @@ def csv_feed(
     spark: SparkSession, path: Path | str, ddl: str = "key STRING, ms BIGINT, value BIGINT", **options: Any
 ) -> DataFrame:
     """Stream CSV files through the source: rows by `key`, whose time `ms` is in milliseconds."""
-    given = {"fileFormat": "csv", "key": "key", "time": "ms", "timeFormat": "epoch_ms", **options}
+    given = {"fileFormat": "csv", "key": "key", "eventTime": "ms", "timeFormat": "epoch_ms", **options}
     reader = spark.readStream.format("upstream").schema(upstream.with_system_ddl(ddl))
     return reader.options(path=str(path), **given).load()

@@ -78,8 +78,8 @@ def check_hosted(lake: Path, checkpoint: Path, rows: Sequence[Row]) -> None:
         last = history[-1]
         assert last.number == registry.queries[name].id, f"the table of {name} is of {last.number}"
         if registry.queries[name].active:
-            begun_in_sight_of_all = listed[name]["whole_from"] is not None
-            fits = check_incarnation(last, answers, at_end=True)
+            begun_in_sight_of_all = listed[name]["complete_from"] is not None
+            fits = check_incarnation(last, answers, on_end=True)
             assert not begun_in_sight_of_all or 0 in fits, f"{name} is said to lack nothing, and lacks rows"
     # The last rows of a stream of changes wait for a watermark that passes them.
     each = pl.read_delta(str(lake / "each")).filter(pl.col("k") != _ENDS).select("k", "v").rows()
@@ -89,13 +89,13 @@ def check_hosted(lake: Path, checkpoint: Path, rows: Sequence[Row]) -> None:
     assert sorted(found) == sorted((row.k, row.g, row.v) for row in newest.values())
 
 
-def check_incarnation(each: Incarnation, answers: Answers, *, at_end: bool = False) -> set[int]:
+def check_incarnation(each: Incarnation, answers: Answers, *, on_end: bool = False) -> set[int]:
     """Compare what a table held, and return from which batches on its query may have seen rows."""
     # What runs from the beginning has seen all. What comes later has what others have kept for it.
     fits = set(range(each.versions[0].batch + 1)) if each.number > answers.at_once else {0}
     versions = each.versions
     for version in versions:
-        batch = answers.batches.last if at_end and version is versions[-1] else version.batch
+        batch = answers.batches.last if on_end and version is versions[-1] else version.batch
         found = version.contents
         expected = {since: answers.at(each.name, each.number, batch, since) for since in fits}
         fits = {since for since, rows in expected.items() if rows == found}
@@ -157,7 +157,7 @@ class Changes:
 
     def relation(self, version: int) -> tuple[str, int]:
         """The table of the stored relation at a version of the registry, and its version."""
-        stored = [each["stream"]["table"] for each in self._changes[:version] if each["kind"] == "relation"]
+        stored = [each["stream"]["table"] for each in self._changes[:version] if each["kind"] == "table"]
         return stored[-1]["location"], stored[-1]["version"]
 
 

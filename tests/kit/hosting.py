@@ -161,8 +161,8 @@ class Tables:
                 assert each.frame is not None
                 parts.setdefault(leaving.query, []).append(result_table(each.frame))
             elif leaving.kind == "begun":
-                known = self.begun.get(leaving.query, leaving.whole_from)
-                both = (known, leaving.whole_from)
+                known = self.begun.get(leaving.query, leaving.complete_from)
+                both = (known, leaving.complete_from)
                 self.begun[leaving.query] = None if None in both else max(each for each in both if each is not None)
             elif leaving.kind == "failed":
                 self.failed[leaving.query] = leaving.reason

@@ -22,7 +22,7 @@ def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
 
 def write_to_end(stream: Any, table: Path | str, checkpoint: Path | str, **options: Any) -> StreamingQuery:
     """Write all that a stream has by now into a latest table."""
-    return run_to_end(upstream.write_latest(stream, str(table), checkpointLocation=str(checkpoint), **options))
+    return run_to_end(upstream.write_latest(stream, str(table), checkpoint=str(checkpoint), **options))
 
 
 def batches_begun(checkpoint: Path | str) -> int:

@@ -23,4 +23,4 @@ def begun(path: Path, to: str = "/lake") -> str:
 
 def register(checkpoint: str, name: str, text: str = COUNTS, **more: object) -> Registry:
     """Register a query."""
-    return record(checkpoint, Change("register", name, text, **more))  # type: ignore[arg-type]
+    return record(checkpoint, Change("create", name, text, **more))  # type: ignore[arg-type]

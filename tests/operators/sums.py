@@ -23,8 +23,8 @@ def add(feed: Path, name: str, found: list[tuple[int, int, int]]) -> None:
 
 
 def read(spark: SparkSession, feed: Path) -> upstream.UpdateStream:
-    df = spark.readStream.format("upstream").options(path=str(feed), key="k", time="ms", timeFormat="epoch_ms")
-    df = df.options(schema="k BIGINT, ms BIGINT, v BIGINT", progressDelay="1 ms", atEnd="keep")
+    df = spark.readStream.format("upstream").options(path=str(feed), key="k", eventTime="ms", timeFormat="epoch_ms")
+    df = df.options(schema="k BIGINT, ms BIGINT, v BIGINT", watermarkDelay="1 ms", onEnd="keep")
     return upstream.UpdateStream(df.load(), key="k", event_time="ms")
 
 

@@ -39,9 +39,9 @@ def add_file(folder, name, rows, arrival_s=0):
     os.utime(folder / f"{name}.csv", (1_600_000_000 + arrival_s,) * 2)
 
 
-def feeds(spark, folder, at_end, **options):
-    given = {"progress": "bounded", "progressDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, "confirmations": 1}
-    given |= {"atEnd": at_end, **options}
+def feeds(spark, folder, on_end, **options):
+    given = {"watermark": "bounded", "watermarkDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, "confirmations": 1}
+    given |= {"onEnd": on_end, **options}
     paths = (f"{folder}/{name}-*.csv" for name in "ab")
     return [us.UpdateStream(csv_feed(spark, path, **given), key="key", event_time="ms") for path in paths]
 
@@ -54,8 +54,8 @@ def test_a_full_join_gives_each_pair_and_each_row_without_one_over_restarts(spar
     left, right = write_feed(tmp_path / "feed", "a", 2), write_feed(tmp_path / "feed", "b", 1, keys=6)
     place = tmp_path / "checkpoint"
 
-    def query(at_end):
-        one, two = feeds(spark, tmp_path / "feed", at_end)
+    def query(on_end):
+        one, two = feeds(spark, tmp_path / "feed", on_end)
         both = one.join(two, on="key", within=us.interval(before=20, after=30), how="full", shards=3)
         write_to_end(both, tmp_path / "table", place, key=("key", "left_row", "right_row"))
         rows = read_frame(tmp_path / "table").select(pl.col("value", "value_right").fill_null(-1)).rows()
@@ -103,7 +103,7 @@ def test_rows_are_there_at_once_and_again_with_a_better_partner_as_of_their_time
     assert {number for number, quote in first.items() if quote is not None and last[number] != quote}
 
 
-def collected(spark, folder, place, at_end, **given):
+def collected(spark, folder, place, on_end, **given):
     """The results in order, as each shard gave them: time, numbers of both rows, and the shard."""
     found = []
 
@@ -111,7 +111,7 @@ def collected(spark, folder, place, at_end, **given):
         rows = batch.select("join_time", "value", "value_right", "_upstream.source", "_upstream.punctuation").collect()
         found.extend([row[:4] for row in rows if not row.punctuation])
 
-    left, right = feeds(spark, folder, at_end)
+    left, right = feeds(spark, folder, on_end)
     near = us.interval(before="20 ms", after="20 ms")
     both = left.join(right, on="key", within=near, time_format="epoch_ms", output_order="event_time", shards=2, **given)
     writer = both.dataframe(place).writeStream.foreachBatch(take)
@@ -125,8 +125,8 @@ def test_the_way_to_the_order_changes_in_both_directions_and_is_journaled(spark,
     for run, cost in enumerate((1e6, 1e-12, 1e6)):
         left = write_feed(tmp_path / "feed", "a", 2, per_file=40, after=left)
         right = write_feed(tmp_path / "feed", "b", 2, per_file=40, after=right)
-        at_end = "close" if run == 2 else "keep"
-        found += collected(spark, tmp_path / "feed", place, at_end, release="adaptive", cost=cost, alpha=0.3)
+        on_end = "close" if run == 2 else "keep"
+        found += collected(spark, tmp_path / "feed", place, on_end, release="adaptive", cost=cost, alpha=0.3)
         reports = join_reports(place)
         assert {each.release for each in reports} == {"sync" if run == 1 else "filter"}
         if run < 2:
@@ -149,10 +149,10 @@ def test_late_results_are_set_aside_and_read(spark, tmp_path):
     files = {"a-0": [(1015, 0), (1090, 1)], "b-0": [(1090, 0)], "b-1": [(1010, 1), (1035, 2)]}
     place, found = tmp_path / "checkpoint", []
     # Both sides have come to 1090 - 60 before a row at 1010 meets one that is still kept.
-    for names, at_end in ((("a-0", "b-0"), "keep"), (("b-1",), "close")):
+    for names, on_end in ((("a-0", "b-0"), "keep"), (("b-1",), "close")):
         for name in names:
             add_file(tmp_path / "feed", name, [("k", *row) for row in files[name]], int(name[-1]))
-        found += collected(spark, tmp_path / "feed", place, at_end, set_aside="late")
+        found += collected(spark, tmp_path / "feed", place, on_end, set_aside="late")
     assert [row[:3] for row in found] == [(1035, 0, 2), (1090, 1, 0)]
     (late,) = read_letters(place / "dead_letters")
     assert (late["join_time"], late["value"], late["value_right"]) == (1015, 0, 1)

@@ -21,7 +21,7 @@ from upstream.core.feedback.reports import WindowReport, read_reports
 pytestmark = pytest.mark.spark
 
 DDL = "key STRING, ms BIGINT, v BIGINT"
-OPTIONS = {"progress": "ordered", "confirmations": 1, "lastLine": "complete"}
+OPTIONS = {"watermark": "ordered", "confirmations": 1, "lastLine": "complete"}
 
 
 class Feeds:
@@ -44,7 +44,7 @@ class Feeds:
         paths = json.dumps([str(self.home / each) for each in feeds])
         given = {"paths": paths, "idle": "ets", "etsDelay": delay, "checkpointLocation": str(self.checkpoint)}
         reader = self.spark.readStream.format("upstream").schema(us.with_system_ddl(DDL))
-        reader = reader.options(key="key", time="ms", timeFormat="epoch_ms", fileFormat="csv", **OPTIONS, **given)
+        reader = reader.options(key="key", eventTime="ms", timeFormat="epoch_ms", fileFormat="csv", **OPTIONS, **given)
         return us.UpdateStream(reader.load(), key="key", event_time="ms")
 
     def start(self, stream: us.UpdateStream, *key: str) -> StreamingQuery:
@@ -107,10 +107,10 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
     check_it_was_promised_for(feeds.of_silent(query, 0))
 
 
-@pytest.mark.parametrize("options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])
+@pytest.mark.parametrize("options", [{"watermark": "none"}, {"punctuation": "off"}, {"eventTime": None}])
 def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(spark, tmp_path, options):
     """They would never close."""
-    given = {"path": str(tmp_path), "key": "key", "time": "ms", "timeFormat": "epoch_ms", **options}
+    given = {"path": str(tmp_path), "key": "key", "eventTime": "ms", "timeFormat": "epoch_ms", **options}
     if given["time"] is None:
         given = {name: given[name] for name in ("path", "key")}
     rows: DataFrame = spark.readStream.format("upstream").schema(us.with_system_ddl(DDL)).options(**given).load()

@@ -73,8 +73,8 @@ class Run:
             policy="in-place", budget=BUDGET, shards=2, most_stale=5
         )
         return upstream.write_latest(
-            queued, self.table, buckets=2, target="p99 < 1 ms", metricsLocation=self.metrics,
-            checkpointLocation=self.checkpoint,
+            queued, self.table, buckets=2, target="p99 < 1 ms", metrics_location=self.metrics,
+            checkpoint=self.checkpoint,
         )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_the_most_stale_keys_are_those_that_have_waited_longest(run):
 
 
 def test_the_progress_of_the_query_has_the_figures_of_its_commits(run):
-    commits = {summary.batch_id: summary for _, summary in upstream.LatestTable(run.table).history()}
+    commits = {summary.batch_id: summary for _, summary in upstream.LatestTable(run.table).commits()}
     given = [upstream.batch_metrics(progress, run.table) for progress in run.progress]
     with_rows = [each for each in given if each and each.rows]
     assert with_rows
@@ -107,7 +107,7 @@ def test_the_progress_of_the_query_has_the_figures_of_its_commits(run):
 
 def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run):
     metrics = {row["batch_id"]: row for row in read_table(run.metrics).to_pylist()}
-    history = upstream.LatestTable(run.table).history()
+    history = upstream.LatestTable(run.table).commits()
     assert metrics.keys() == {summary.batch_id for _, summary in history}
     shown: Shown = {}
     account = None
@@ -121,14 +121,14 @@ def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run):
         # Of the keys that the commit has freshened, how long they had been stale.
         ages = (at_us - since_us) / 1e6
         expected = [len(ages), ages.mean(), nearest_rank(ages, 0.5), nearest_rank(ages, 0.99), ages.max()]
-        names = ["delivered", *(f"staleness_{name}_s" for name in ("mean", "p50", "p99", "max"))]
+        names = ["applied", *(f"staleness_{name}_s" for name in ("mean", "p50", "p99", "max"))]
         assert [figures[name] for name in names] == pytest.approx(expected, abs=1e-6)
         # What waits after it, with the age of its oldest.
         assert figures["pending"] == len(waiting)
         oldest_s = None if not waiting else (at_us - min(waiting.values())) / 1e6
         assert figures["oldest_s"] == pytest.approx(oldest_s)
         # The queue's, as of the tick that planned the batch; the first was planned without one.
-        assert figures["queue_delivered"] == len(ages) <= BUDGET
+        assert figures["queue_applied"] == len(ages) <= BUDGET
         if summary.batch_id:
             ages = (summary.queue.clock_us - since_us) / 1e6
             assert figures["queue_staleness_mean_s"] == pytest.approx(ages.mean())
@@ -140,9 +140,9 @@ def test_figures_are_those_of_the_tables_versions_and_of_what_had_arrived(run):
     assert waiting == {}
 
     whole = upstream.LatestTable(run.table).staleness()
-    delivered, superseded = (sum(row[name] for row in metrics.values()) for name in ("delivered", "superseded"))
-    assert delivered + superseded == sum(row["updates"] for row in metrics.values()) == FILES * ROWS
-    assert (whole.commits, whole.delivered, whole.pending, whole.target_met) == (len(metrics), delivered, 0, 0)
+    applied, superseded = (sum(row[name] for row in metrics.values()) for name in ("applied", "superseded"))
+    assert applied + superseded == sum(row["updates"] for row in metrics.values()) == FILES * ROWS
+    assert (whole.commits, whole.applied, whole.pending, whole.target_met) == (len(metrics), applied, 0, 0)
     exact = account.finish(at_us)
     assert whole.over_time[0] <= exact.mean <= whole.over_time[1]
     assert whole.seconds == pytest.approx(exact.seconds)

@@ -36,15 +36,15 @@ def write_feed(folder, rows, files=4, seed=1):
     return newest
 
 
-def test_all_that_waits_is_delivered_over_a_restart(spark, tmp_path):
+def test_all_that_waits_is_applied_over_a_restart(spark, tmp_path):
     for seed in (1, 2):
         newest = write_feed(tmp_path / "feed", 2000, seed=seed)
         rows = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
         write_to_end(rows.queue(policy="in-place", budget=40, shards=4), tmp_path / "table", tmp_path / "checkpoint")
         found = read_by_key(tmp_path / "table", "key", "value")
         assert {key: found[key] for key in newest} == {key: value for key, (_, value) in newest.items()}
-    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
-    assert len([each for each in summaries if each.delivered]) >= 10  # 200 keys, 40 a batch, in each run
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").commits()]
+    assert len([each for each in summaries if each.applied]) >= 10  # 200 keys, 40 a batch, in each run
     assert all(each.rows <= 40 for each in summaries)
     assert sum(each.updates for each in summaries) == 4000
     assert not any(each.stray_buckets for each in summaries)  # as many buckets as shards: each comes in one task
@@ -77,7 +77,7 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
     values = [int(value) for file in seen.iterdir() for value in file.read_text().split()]
     assert values
     assert all(value % 3 for value in values), "the function was given a tombstone"
-    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").commits()]
     assert sum(each.deleted for each in summaries) > 0
     assert sum(each.updates for each in summaries) == 1200
     assert summaries[-1].keys == len(expected)
@@ -151,7 +151,7 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
         .queue(policy="in-place", budget="auto", batch_duration="1 second", shards=4)
         .map(slow, "twice BIGINT", batch_rows=50)
     )
-    query = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(checkpoint)).start()
+    query = upstream.write_latest(stream, str(tmp_path / "table"), checkpoint=str(checkpoint)).start()
     table = str(tmp_path / "table")
     wait_for(
         lambda: DeltaTable.is_deltatable(table) and DeltaTable(table).to_pyarrow_table().num_rows == 12_000,

@@ -47,7 +47,7 @@ def write_feed(folder: Path, number: int, rows: int = 300, keys: int = 20) -> No
 def feed(spark: SparkSession, folder: Path) -> upstream.UpdateStream:
     """The files as a stream: one a batch, several tasks each."""
     given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "2 KB", "lastLine": "complete"}
-    rows = csv_feed(spark, folder, progressDelay=f"{DELAY_MS} ms", **given)
+    rows = csv_feed(spark, folder, watermarkDelay=f"{DELAY_MS} ms", **given)
     return upstream.UpdateStream(rows, key="key", event_time="ms")
 
 
@@ -114,7 +114,7 @@ def test_names_with_dots_pass_every_step(spark, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     df = (
         spark.readStream.format("upstream")
-        .options(key="`id.orig_h`", time="ms", timeFormat="epoch_ms", progress="ordered", lastLine="complete")
+        .options(key="`id.orig_h`", eventTime="ms", timeFormat="epoch_ms", watermark="ordered", lastLine="complete")
         .load(str(tmp_path / "feed"))
     )
 
@@ -236,7 +236,7 @@ def test_every_value_of_a_late_row_comes_back(spark, tmp_path):
     columns = columns.replace("a b:", "`a b`:")
 
     def released() -> upstream.UpdateStream:
-        given: dict[str, Any] = {"schema": columns, "fileFormat": "parquet", "atEnd": "keep"}
+        given: dict[str, Any] = {"schema": columns, "fileFormat": "parquet", "onEnd": "keep"}
         given["watermark"] = upstream.Watermark.bounded("1 hour").guarded(confirmations=1)
         return upstream.read(spark, feed, key="k", event_time="t", **given).ordered(shards=1, set_aside="late")
 

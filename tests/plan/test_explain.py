@@ -33,11 +33,11 @@ def test_last_step_first_with_what_is_known_of_its_rows():
     )
 
 
-def test_a_queue_by_time_keeps_the_times_of_delivered_keys_unless_it_gives_every_row():
+def test_a_queue_by_time_keeps_the_times_of_applied_keys_unless_it_gives_every_row():
     given = {"inputs": (rows(),), "options": {}}
     for policy, kept in (("fifo", True), ("append", False), ("shed", False)):
         text = Queue(*FIXED, specification=Spec(policy=policy), **given).keeps
-        assert ("of delivered keys the time" in text) == kept
+        assert ("of applied keys the time" in text) == kept
 
 
 def test_branches_and_folders():

@@ -52,14 +52,14 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
         ("a,2024-01-01 00:00:01,1\nb,2024-01-01 00:00:01,2", "a,2024-01-01 00:00:05,3\nc,2024-01-01 00:00:02,4")
     ):
         (feed / f"{number}.csv").write_text(f"k,t,v\n{rows}\n")
-    run(str(feed), address, "first", time="t", maxFilesPerTrigger="1")
+    run(str(feed), address, "first", eventTime="t", maxFilesPerTrigger="1")
     run(address, f"{address}_second", "second", connector="latest", **storage)
     batch = spark.read.format("upstream").options(connector="latest", **storage).load(address)
     batch.explain(extended=True)
     print(batch.count(), "rows")
     try:
         storage |= {"storage.endpoint_url": refusing}
-        run(str(feed), f"{address}_third", "third", time="t")
+        run(str(feed), f"{address}_third", "third", eventTime="t")
     except Exception:
         traceback.print_exc()
     spark.stop()

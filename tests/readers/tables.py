@@ -92,7 +92,7 @@ def write_table(folder: Path, kind: str) -> Path:
     options = (
         {"buckets": "1", "engine": "vectors", "indexLocation": str(folder / "index")} if marked else {"buckets": "2"}
     )
-    sink = Sink(folder, columns, {"key": "k", "time": "t", **options})
+    sink = Sink(folder, columns, {"key": "k", "eventTime": "t", **options})
     wanted = [tuple(row.values()) for row in rows_of(kind) if row["t"] == 10]
     empty = (None,) * (len(columns) - 2)
     gone = [len(wanted), *(_GONE if marked else ())]

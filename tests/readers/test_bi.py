@@ -38,7 +38,7 @@ class Live:
         self._count += 1
 
     def start(self, **trigger: Any) -> Any:
-        updates = upstream.latest(self._spark, str(self.feed), key="k", event_time="t", progress="ordered")
+        updates = upstream.latest(self._spark, str(self.feed), key="k", event_time="t", watermark="ordered")
         places = {"metricsLocation": self.metrics, "checkpointLocation": f"{self.path}_checkpoint"}
         writer = upstream.write_latest(updates, self.path, buckets=2, key="k", event_time="t", **places)
         return writer.trigger(**trigger).start()

@@ -93,7 +93,7 @@ def test_the_registry_of_queries_is_in_the_store(stored, monkeypatch):
     define_stream(checkpoint, BUSES)
 
     def register(number: int) -> None:
-        record(checkpoint, Change("register", f"q{number % 6}", COUNTS))
+        record(checkpoint, Change("create", f"q{number % 6}", COUNTS))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(register, range(12)))

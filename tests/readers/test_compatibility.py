@@ -117,7 +117,7 @@ def test_other_engine(tables, others, engine, name, feature):
 def test_names_with_spaces_beside_features_by_name(tmp_path, reader):
     """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset says then what it refuses."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
-    sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
+    sink = Sink(tmp_path, columns, {"key": "k", "eventTime": "t", "buckets": "1"})
     sink.batch(0, [sink.rows([(1, 1, 5)])])
     if reader in ("query_builder", "parquet", "scan", "duckdb_scan", "pandas_scan"):
         assert [row["at noon"].microsecond for row in IN_PROCESS[reader](sink.path).to_pylist()] == [5]
@@ -169,7 +169,7 @@ def test_every_value_of_every_type_comes_back(rows, split):
     """Bit by bit the same, NaN and -0.0 included, by everything that reads in this process."""
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *((name, kind) for name, (kind, _) in ANY.items())])
     with tempfile.TemporaryDirectory() as folder:
-        sink = Sink(Path(folder), columns, {"key": "k", "time": "t", "buckets": "2"})
+        sink = Sink(Path(folder), columns, {"key": "k", "eventTime": "t", "buckets": "2"})
         written = [(key, 1, *values) for key, values in enumerate(rows)]
         for number, part in enumerate((written[:split], written[split:])):
             sink.batch(number, [sink.rows(part, seq=number * 100)])

@@ -33,7 +33,7 @@ def marking(stored, monkeypatch):
 
     def make(query_id="query-1", **more):
         sink = stored(query_id, **more)
-        own = {"key": "k", "time": "t", "buckets": "2", "engine": "vectors"}
+        own = {"key": "k", "eventTime": "t", "buckets": "2", "engine": "vectors"}
         sink.options = own | {"indexLocation": str(sink.folder / "index")}
         sink.metrics = False
         return sink
@@ -115,7 +115,7 @@ def test_what_was_committed_without_an_answer_is_in_the_table_once(marking, unre
     unreliable_store.spoil("forgotten", 2)
     summary = sink.commit(results, 2)
     assert summary is not None
-    assert summary.delivered == 2
+    assert summary.applied == 2
     assert rebucket_table(sink.address, 1, storage=sink.storage) == 4
     assert unreliable_store.spoilt() == 2
     assert sink.latest() == expected | {1: (3, "c"), 99: (3, "new")}

@@ -43,7 +43,7 @@ def test_batches_deletions_repeats_metrics_and_followers(stored):
     assert sink.commit(sink.tasks([sink.rows([(1, 20, "A")])]), 1) is None, "a repeated batch changes nothing"
     summary = sink.batch(2, [sink.rows([(2, 15, "late"), (3, 5, "late")])])
     assert summary is not None
-    assert (summary.delivered, summary.older) == (0, 2), "the tombstone is remembered in the store"
+    assert (summary.applied, summary.older) == (0, 2), "the tombstone is remembered in the store"
     assert sink.latest() == {1: (20, "A"), 3: (10, "c")}
     assert sorted(row["k"] for row in follow(sink)) == [1, 3]
     assert [each.batch_id for _, each in read_summaries(sink.address, storage_options=sink.storage)] == [0, 1, 2]

@@ -34,9 +34,9 @@ def test_a_relation_is_declared_read_and_refreshed(tmp_path, storage):
     write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
     checkpoint = begun(tmp_path)
     with pytest.raises(TableError):
-        us.queries(checkpoint=checkpoint).relation("routes", place)
+        us.queries(checkpoint=checkpoint).table("routes", place)
     queries = us.queries(checkpoint=checkpoint, **{f"storage.{name}": value for name, value in storage.items()})
-    queries.relation("routes", place)
+    queries.table("routes", place)
     register(checkpoint, "named", NAMED)
     assert _rows(checkpoint, storage) == [("a", "north")]
     write_deltalake(place, pa.table({"id": ["b"], "name": ["south"]}), mode="append", storage_options=storage)
@@ -73,9 +73,9 @@ def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(spark, tmp_pa
         spark, tmp_path / "feed", key="bus", event_time="t", schema="bus STRING, t TIMESTAMP, route STRING",
         fileFormat="csv",
     )  # fmt: skip
-    queries.stream("buses", stream)
-    queries.relation("routes", f"{lake}-routes")
-    queries.register("named", "SELECT b.bus, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route = r.id")
+    queries.source("buses", stream)
+    queries.table("routes", f"{lake}-routes")
+    queries.create("named", "SELECT b.bus, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route = r.id")
     queries.start(availableNow=True).awaitTermination()
     assert queries.list().filter(pl.col("name") == "named").get_column("reason").to_list() == [None]
     assert queries.rows("named").select("bus", "name").collect().rows() == [("a", "south")]

@@ -88,7 +88,7 @@ def test_rows_that_are_marked_as_dead_are_not_counted(client):
 def test_reading_while_a_writer_commits_and_cleans_up(client, server, tmp_path, monkeypatch):
     """Each read sees whole batches, and none that is older than what was committed when it began."""
     maintain_often(monkeypatch)
-    sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "4", "retentionVersions": "100"})
+    sink = Sink(tmp_path, options={"key": "k", "eventTime": "t", "buckets": "4", "retentionVersions": "100"})
     registered: list[Path] = []
 
     def read(path):

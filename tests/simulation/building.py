@@ -39,7 +39,7 @@ class RefusedError(Exception):
 
 def rows_schema(config: dict[str, Any]) -> pa.Schema:
     """Of what the source gives; stamped on entry, the time is one."""
-    stamped = config["progress"] == "heartbeat"
+    stamped = config["progress"] == "arrival"
     return ROWS.set(1, pa.field("t", TIMESTAMP)) if stamped else ROWS
 
 
@@ -52,17 +52,17 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
     given = {
         "connector": config["source"],
         "key": "k",
-        "time": "t",
+        "eventTime": "t",
         "progress": config["progress"],
         "confirmations": str(config["confirmations"]),
         "minPartitions": "2",
     }
-    if config["progress"] != "heartbeat":
+    if config["progress"] != "arrival":
         given["timeFormat"] = "epoch_us"
     if config["progress"] == "bounded":
-        given["progressDelay"] = f"{config['delay']} ms"
+        given["watermarkDelay"] = f"{config['delay']} ms"
     if config["progress"] == "displaced":
-        given["progressDisplacement"] = str(config["displacement"])
+        given["watermarkDisplacement"] = str(config["displacement"])
     if config["source"] == "kafka":
         given |= {"kafka.bootstrap.servers": inputs.address, "subscribe": TOPIC}
         if config.get("ends"):

@@ -17,7 +17,7 @@ from typing import Any
 from .scenario import Scenario, shrunk
 
 SHARES = {
-    "latest": 12, "restore": 7, "two_writes": 6, "windows": 8, "heartbeat": 5, "ends": 6, "over": 7, "queue": 7,
+    "latest": 12, "restore": 7, "two_writes": 6, "windows": 8, "arrival": 5, "ends": 6, "over": 7, "queue": 7,
     "ordered": 6, "joins": 7, "early_joins": 4, "ordered_joins": 4, "limited_joins": 4, "table_joins": 4,
     "newest_joins": 4, "cut": 4, "hosted": 5,
 }  # fmt: skip

@@ -34,7 +34,7 @@ class Checks:
         self.config, self.inputs, self.query, self.sink, self.tables = config, inputs, query, sink, tables
         self.names = FileNames()
         self._ops = [each["op"] for each in config["stages"]]
-        self._stamped = config["progress"] == "heartbeat"
+        self._stamped = config["progress"] == "arrival"
 
     def after(self) -> None:
         """After a batch that is done."""
@@ -46,7 +46,7 @@ class Checks:
             self.folder()
             self.account()
 
-    def at_end(self) -> None:
+    def on_end(self) -> None:
         """When nothing is left to do."""
         read = self.consumed()
         left = {feed: rows[len(read[feed]) :] for feed, rows in self.inputs.rows.items()}
@@ -239,7 +239,7 @@ class Checks:
         kept = self.query.record.queued
         for report in reports:
             if report.batch_id == self.query.record.commits - 1:
-                gone = report.delivered + report.superseded + report.shed
+                gone = report.applied + report.superseded + report.shed
                 kept[number, report.shard, report.batch_id] = gone, report.waiting
         last = {(op, shard): batch for op, shard, batch in sorted(kept) if batch < self.query.record.commits}
         gone = sum(each for (_, _, batch), (each, _) in kept.items() if batch < self.query.record.commits)
@@ -259,7 +259,7 @@ class Checks:
             return
         got = {row["k"]: (row["t"], row["v"]) for row in rows}
         if "queue" in self._ops and self.waits:
-            # Each key's row is one that came, and not older than before; see `at_end` for the rest.
+            # Each key's row is one that came, and not older than before; see `on_end` for the rest.
             known = {(row.key, row.time, row.value) for each in read.values() for row in each}
             if any((key, *row) not in known for key, row in got.items()):
                 raise MismatchError(f"the table has rows that nobody sent: {got}")
@@ -287,7 +287,7 @@ class Checks:
             counts = each.sources
             if counts is None or counts.received < counted:
                 raise MismatchError(f"after {counted} rows the source has counted {counts}")
-            taken, counted = taken + each.delivered + each.superseded, counts.received
+            taken, counted = taken + each.applied + each.superseded, counts.received
             if taken != counted or not 0 <= counts.late_idle <= counts.late <= counted - counts.suspects:
                 raise MismatchError(f"of {counted} rows {taken} are accounted for: {counts}")
 

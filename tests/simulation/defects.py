@@ -126,7 +126,7 @@ DEFECTS = {
         ("operators.windows.shards.plan:left_out_by_windows",),
     ),
     "feed-without-bound": Defect("windows", 19, _gives(None), (f"{_PROGRESS}.begin",)),
-    "clock-beyond-rows": Defect("heartbeat", 0, _knows_no_rows, (f"{_PLANNER}._oldest_us", f"{_PLANNER}._entered")),
+    "clock-beyond-rows": Defect("arrival", 0, _knows_no_rows, (f"{_PLANNER}._oldest_us", f"{_PLANNER}._entered")),
     "open-end": Defect("ends", 0, _gives(None), (f"{_PROGRESS}.close",)),
     "bound-before-rows": Defect("joins", 0, _drops_before_rows, (f"{_JOIN}._arrived",)),
     "nothing-taken-back": Defect("early_joins", 0, _gives(None), ("operators.joins.pairs:Pairs.take_back",)),

@@ -150,9 +150,9 @@ class HostedChecks:
         if query.result.kind == "feed":
             if not arrival:
                 assert tau is not None
-                self._feed(query, known, answers, tau, batch, report.whole_from, found)
+                self._feed(query, known, answers, tau, batch, report.complete_from, found)
             return
-        self._table(query, known, answers, tau, batch, report.whole_from, found)
+        self._table(query, known, answers, tau, batch, report.complete_from, found)
 
     def _table(
         self, query: PlacedQuery, known: Incarnation, answers: Answers, tau: int | None, batch: int, whole: int | None,
@@ -235,7 +235,7 @@ class HostedChecks:
         active = sorted(name for name, each in self._process.registry().queries.items() if each.active)
         return {"active": active, **{name: golden.digest(self._contents(name).elements()) for name in tables}}
 
-    def at_end(self) -> None:
+    def on_end(self) -> None:
         """Each table has each batch in one commit at most."""
         for path in self._process.lake.glob("*"):
             numbers: list[int] = []

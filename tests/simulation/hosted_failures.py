@@ -38,7 +38,7 @@ def _miss_a_batch(process: HostProcess, forgets: bool) -> None:
 
     for name in ("lost", "kept"):
         text = "SELECT vehicle_id, speed FROM LATEST(buses)"
-        process.change({"kind": "register", "name": name, "text": text, "buckets": 1})
+        process.change({"kind": "create", "name": name, "text": text, "buckets": 1})
     both = {each.id for each in process.registry().queries.values()}
     batch(0, 1)
     process.planner.stop()

@@ -7,7 +7,7 @@ from .scenario import Action
 
 NAMES = ("q0", "q1", "q2", "q3", "q4")
 STREAMS = ("trade", "quote", "buses")
-_WORDS = ("register", "register", "alter", "deactivate", "activate", "drop", "view", "weight")
+_WORDS = ("create", "create", "alter", "deactivate", "activate", "drop", "view", "weight")
 _LENGTHS = ("RANGE 2 MINUTES", "RANGE 5 MINUTES", "RANGE 5 MINUTES SLIDE 1 MINUTE", "RANGE 4 MINUTES SLIDE 2 MINUTES")
 
 
@@ -151,20 +151,20 @@ def changes(chance: random.Random, count: int) -> list[Action]:
     made.append(["change", {"kind": "view", "name": "v0", "text": view(chance)}])
     # Most are there from the beginning: what comes later lacks rows, so that less can be said of it.
     for name in NAMES[: chance.choice((2, 3, 4))]:
-        made.append(["change", {"kind": "register", "name": name, "text": chance.choice(texts), "buckets": 1}])
+        made.append(["change", {"kind": "create", "name": name, "text": chance.choice(texts), "buckets": 1}])
         there[name] = True
     for _ in range(count):
         word, some = chance.choice((*_WORDS, "models")), texts
         if word == "models":  # what begins next is to read them, at their version of now or at an earlier one
             made.append(["models", models(chance)])
             made += [["refresh"]] if chance.random() < 0.4 else []
-            some, word = [_of_models(chance)], chance.choice(("register", "alter"))
+            some, word = [_of_models(chance)], chance.choice(("create", "alter"))
         given: dict[str, Any] = {"kind": word}
         if word == "view":
             given = {"kind": chance.choice(("view", "drop_view")), "name": chance.choice(("v0", "v1"))}
             given |= {"text": view(chance)} if given["kind"] == "view" else {}
-        elif word == "register" or not there:
-            given = {"kind": "register", "name": chance.choice(NAMES), "text": chance.choice(some)}
+        elif word == "create" or not there:
+            given = {"kind": "create", "name": chance.choice(NAMES), "text": chance.choice(some)}
             given |= {"buckets": chance.choice((1, 1, 2)), "active": chance.random() < 0.9}
             there.setdefault(given["name"], True)
         else:
@@ -177,7 +177,7 @@ def changes(chance: random.Random, count: int) -> list[Action]:
                 given |= {"delete_table": True} if chance.random() < 0.5 else {}
                 if chance.random() < 0.5:  # another query comes at once in its place
                     made.append(["change", given])
-                    given = {"kind": "register", "name": given["name"], "text": chance.choice(some), "buckets": 1}
+                    given = {"kind": "create", "name": given["name"], "text": chance.choice(some), "buckets": 1}
                 else:
                     del there[given["name"]]
         made.append(["change", given])

@@ -29,7 +29,7 @@ class HostedRun:
         for action in self._actions:
             self._do(action)
         self._drain()
-        self._checks.at_end()
+        self._checks.on_end()
         answers = self._checks.answers()
         for name in list(self._process.registry().queries):
             self._process.change({"kind": "drop", "name": name})

@@ -181,7 +181,7 @@ def windows(chance: random.Random) -> Made:
 def heartbeat(chance: random.Random) -> Made:
     """Rows are stamped as they come in."""
     config, _ = windows(chance)
-    config["progress"] = "heartbeat"
+    config["progress"] = "arrival"
     config["stages"] = [{**_window(chance), "size": chance.choice((1000, 4000)), "slide": 1000}]
     return config, mixed(chance, config, 4, 6, [["clock", chance.choice((-5_000_000, 20_000_000))]])
 

@@ -42,7 +42,7 @@ def run(scenario: Scenario) -> dict[str, Any]:
 
 
 def _run_query(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
+    inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "arrival")
     for word, *given in scenario.actions:
         if word == "rows":
             name = inputs.name(given[0])
@@ -155,7 +155,7 @@ class _Run:
                 break
         else:
             raise AssertionError("there is always something more to do")
-        self.checks.at_end()
+        self.checks.on_end()
 
     def answers(self) -> dict[str, str]:
         """What the last operator has given, and what the table holds."""

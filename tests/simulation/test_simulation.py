@@ -23,7 +23,7 @@ FOR_A_DEFECT = 100
 # Scenarios of each profile whose results are many.
 RECORDED = {
     "latest": (3, 4, 5, 6, 7), "restore": (3, 4, 6, 7, 8), "two_writes": (2, 3, 6, 10, 11),
-    "windows": (1, 3, 7, 8, 10), "heartbeat": (1, 5, 10, 12, 13), "ends": (1, 2, 6, 7, 9), "over": (7, 8, 11, 12, 15),
+    "windows": (1, 3, 7, 8, 10), "arrival": (1, 5, 10, 12, 13), "ends": (1, 2, 6, 7, 9), "over": (7, 8, 11, 12, 15),
     "queue": (3, 4, 5, 7, 11), "ordered": (1, 3, 7, 12, 14), "joins": (3, 4, 5, 10, 12),
     "early_joins": (3, 5, 8, 9, 14), "ordered_joins": (1, 3, 8, 9, 12), "limited_joins": (2, 3, 4, 9, 10),
     "table_joins": (1, 4, 8, 12, 14), "newest_joins": (3, 4, 10, 11, 14), "cut": (1, 7, 11, 12, 14),

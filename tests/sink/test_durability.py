@@ -29,7 +29,7 @@ from . import durable_job
 from .crash_images import TRACED, Disk, moments
 from .durable_job import BATCHES, table_after, write
 
-OWN = {"key": "k", "time": "t", "buckets": "2", "durability": "power"}
+OWN = {"key": "k", "eventTime": "t", "buckets": "2", "durability": "power"}
 
 
 def traced(folder: Path, options: dict[str, str]) -> Path:

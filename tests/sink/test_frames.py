@@ -20,7 +20,7 @@ COLUMNS = pa.schema([("k", pa.int64()), ("name", pa.string()), ("t", pa.int64())
 
 def framing(columns: pa.Schema = COLUMNS, *, parted: bool = True) -> FrameStep:
     rows = from_arrow_schema(columns)
-    given = {"path": "/t", "checkpointLocation": "/c", "key": "k,name", "time": "t", "buckets": "7"}
+    given = {"path": "/t", "checkpointLocation": "/c", "key": "k,name", "eventTime": "t", "buckets": "7"}
     return FrameStep.of(Layout.of(parse_sink_options(given).options, rows), rows, parted=parted)[0]
 
 

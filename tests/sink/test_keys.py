@@ -154,7 +154,7 @@ def test_what_no_name_means(make_sink, key):
 
 def test_only_parts_of_the_key_are_fields(make_sink):
     with pytest.raises(SchemaError, match=r"time column 'position.id'"):
-        make_sink(NESTED, key="v", time="position.id").writer()
+        make_sink(NESTED, key="v", eventTime="position.id").writer()
     many = pa.schema([("position", pa.struct([("many", pa.list_(pa.int64()))])), *list(NESTED)[1:]])
     with pytest.raises(SchemaError, match=r"key column '`position`\.`many`' is of type array<long>"):
         make_sink(many, key="position.many").writer()
@@ -243,8 +243,8 @@ def test_times_beyond_2262_in_int96(make_sink):
     sink.written_by_others(**INT96)
     assert "int96" in str(pq.ParquetFile(sink.path / min(sink.live_files())).schema)
     assert check_table(str(sink.path)).healthy
-    assert sink.batch(1, [sink.rows([(0, FAR - dt.timedelta(microseconds=1), [])], seq=50)]).delivered == 0
-    assert sink.batch(2, [sink.rows([(0, LAST, [FAR])], seq=60)]).delivered == 1
+    assert sink.batch(1, [sink.rows([(0, FAR - dt.timedelta(microseconds=1), [])], seq=50)]).applied == 0
+    assert sink.batch(2, [sink.rows([(0, LAST, [FAR])], seq=60)]).applied == 1
     assert sink.latest() == {**before, 0: (LAST, [FAR])}
     assert check_table(str(sink.path)).healthy
     # Conflicts read whole rows.
@@ -252,7 +252,7 @@ def test_times_beyond_2262_in_int96(make_sink):
 
 
 def test_the_newest_few_by_a_field(make_sink):
-    sink = make_sink(NESTED, key="position.id", keep="latest 2")
+    sink = make_sink(NESTED, key="position.id", history="latest 2")
     for number in range(4):
         sink.batch(number, [sink.rows([(place(1, number), number, "x"), (place(2), 1, "y")], seq=10 * number)])
     found = sorted((row["position"]["id"], row["t"]) for row in sink.table().to_pylist())

@@ -39,8 +39,8 @@ def test_rows_are_the_newest_without_columns_of_ours(table):
 
 
 def test_what_commits_say(table):
-    assert [(version, each.batch_id) for version, each in table.history()] == [(1, 0), (2, 1)]
-    assert [version for version, _ in table.history(after_version=1)] == [2]
+    assert [(version, each.batch_id) for version, each in table.commits()] == [(1, 0), (2, 1)]
+    assert [version for version, _ in table.commits(after_version=1)] == [2]
     figures = table.staleness()
     assert figures is not None
     assert (figures.commits, figures.updates) == (2, 10)
@@ -83,11 +83,11 @@ def test_orphans_are_removed_past_a_retention(table, written):
 
 def test_more_history(make_sink):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
-    sink = make_sink(columns, keep="latest 3")
+    sink = make_sink(columns, history="latest 3")
     sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])
     table = upstream.LatestTable(sink.path)
     assert table.rows().collect().height == 3
-    table.keep_history("latest 2")
+    table.set_history("latest 2")
     assert sorted(table.rows().collect().rows()) == [(1, 3, "x"), (1, 4, "x")]
 
 
@@ -104,7 +104,7 @@ def test_what_is_no_table_of_ours(tmp_path):
     for act in (nowhere.rows, nowhere.check, nowhere.maintain, nowhere.compact, nowhere.repair):
         with pytest.raises(TableError, match=r"there is no table|no table at|cannot be"):
             act()
-    assert nowhere.history() == []
+    assert nowhere.commits() == []
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
     with pytest.raises(TableError, match=r"was not made by this package.*VACUUM"):
         upstream.LatestTable(tmp_path / "theirs").maintain()

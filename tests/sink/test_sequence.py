@@ -17,7 +17,7 @@ from upstream.storage.folder import TableFolder
 ENGINES = ("rewrite", "vectors")
 PLACE = pa.struct([("file", pa.string()), ("pos", pa.int64())])
 COLUMNS = pa.schema([("k", pa.int64()), ("source", PLACE), ("v", pa.string())])
-BY_FIELDS = {"time": "", "sequence": "source.file,source.pos"}
+BY_FIELDS = {"eventTime": "", "sequenceBy": "source.file,source.pos"}
 CHANGE = st.tuples(st.integers(0, 3), st.sampled_from(["f.1", "f.10", "f.9"]), st.integers(0, 9), st.booleans())
 
 
@@ -31,7 +31,7 @@ def put(sink, number, changes):
 @given(changes=st.lists(CHANGE, unique_by=lambda change: change[:3], min_size=1, max_size=12), cut=st.integers(0, 12))
 @pytest.mark.parametrize("sequence", ["source.file,source.pos", "source"])
 def test_the_largest_values_stay_however_rows_are_split(new_sink, sequence, changes, cut):
-    sink = new_sink(COLUMNS, time="", sequence=sequence)
+    sink = new_sink(COLUMNS, eventTime="", sequence=sequence)
     for number, some in enumerate((changes[:cut], changes[cut:])):
         put(sink, number, some)
     last = {key: (file, pos, gone) for key, file, pos, gone in sorted(changes)}
@@ -41,7 +41,7 @@ def test_the_largest_values_stay_however_rows_are_split(new_sink, sequence, chan
 
 
 def test_several_rows_of_a_key_and_conflicts(make_sink):
-    sink = make_sink(COLUMNS, **BY_FIELDS, keep="latest 2")
+    sink = make_sink(COLUMNS, **BY_FIELDS, history="latest 2")
     put(sink, 0, [(1, "f.1", 1, False), (1, "f.2", 1, False)])
     put(sink, 1, [(1, "f.1", 7, False)])
     assert sorted(row["v"] for row in sink.table().to_pylist()) == ["f.1:7", "f.2:1"]
@@ -55,16 +55,16 @@ def test_the_table_records_its_sequence(make_sink):
     recorded = json.loads(DeltaTable(sink.path).metadata().configuration["upstream.sequence"])
     assert describe(TableFolder(str(sink.path))).sequence == tuple(recorded) == ("`source`.`file`", "`source`.`pos`")
     with pytest.raises(TableError, match="sequence"):
-        make_sink(COLUMNS, time="", query_id="query-2").writer()
+        make_sink(COLUMNS, eventTime="", query_id="query-2").writer()
 
 
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"time": "source"}, SchemaError, "time column 'source' is of type struct.*sequence"),
-        ({**BY_FIELDS, "sequence": "gone"}, SchemaError, "sequence column 'gone'"),
-        ({**BY_FIELDS, "guard": "arrival"}, OptionError, "guard=arrival needs no sequence"),
-        ({**BY_FIELDS, "keep": "all"}, OptionError, "sequence needs another keep"),
+        ({"eventTime": "source"}, SchemaError, "time column 'source' is of type struct.*sequence"),
+        ({**BY_FIELDS, "sequenceBy": "gone"}, SchemaError, "sequence column 'gone'"),
+        ({**BY_FIELDS, "sequenceBy": "_arrival"}, OptionError, "sequenceBy=_arrival needs no sequence"),
+        ({**BY_FIELDS, "history": "all"}, OptionError, "sequence needs a history other than all"),
         ({**BY_FIELDS, "tombstoneRetention": "1 day"}, OptionError, "tombstoneRetention"),
     ],
 )

@@ -43,7 +43,7 @@ def test_files_that_spark_puts_together(spark, make_sink, monkeypatch):
     (path,) = sink.live_files()
     assert "int96" in str(pq.ParquetFile(sink.path / path).schema)
     summary = sink.batch(2, [rows(range(50, 250), 2)])
-    assert (summary.keys, summary.delivered, sink.table().num_rows) == (250, 200, 250)
+    assert (summary.keys, summary.applied, sink.table().num_rows) == (250, 200, 250)
     assert [values[-1] for _, values in sorted(sink.latest().items())] == ["0"] * 50 + ["2"] * 200
     assert check_table(str(sink.path)).healthy
     assert spark.read.format("delta").load(str(sink.path)).count() == 250
@@ -103,8 +103,8 @@ def test_deltas_change_data_feed_is_right_and_reports_more_than_has_changed(spar
             assert state.setdefault(row["k"], (row["t"], row["v"])) == (row["t"], row["v"])
     assert {row["_change_type"] for row in rows} == {"insert", "delete"}
     assert state == sink.latest()
-    delivered = 3 * 8
-    assert len(rows) > 4 * delivered, "unchanged rows of a bucket are in it"
+    applied = 3 * 8
+    assert len(rows) > 4 * applied, "unchanged rows of a bucket are in it"
     # Beyond what is kept it refuses, as well.
     maintained(sink, versions=2)
     some(sink, range(9, 11))

@@ -106,18 +106,18 @@ def rows(spark: SparkSession, place: Path, *columns: str) -> list[tuple[Any, ...
 
 def test_deletions_by_a_condition_and_columns_that_come_later(spark, feed, tmp_path):
     df = feed(("a", 1, "I", 1), ("b", 1, "I", 2), ("c", 1, "I", 3), name="0")
-    run(df, tmp_path, "table", deleteWhen="op = 'D'")
+    run(df, tmp_path, "table", delete_when="op = 'D'")
     df = feed(("a", 5, "D", 0), ("b", 0, "D", 0), ("c", 2, "U", 4), name="1")
-    run(df, tmp_path, "table", deleteWhen=F.col("op") == "D")
+    run(df, tmp_path, "table", delete_when=F.col("op") == "D")
     df = feed(("a", 4, "U", 9), ("c", 1, "U", 0), name="2")
     wider = df.withColumn("n", F.col("n").cast("long") + 2**40).withColumn("word", F.lit("new"))
-    run(wider, tmp_path, "table", deleteWhen="op = 'D'", mergeSchema=True)
+    run(wider, tmp_path, "table", delete_when="op = 'D'", mergeSchema=True)
     assert rows(spark, tmp_path / "table", "k", "t", "op", "n") == [("b", 1, "I", 2), ("c", 2, "U", 4)]
     summaries = [each for _, each in read_summaries(str(tmp_path / "table"))]
     assert [(each.deleted, each.older) for each in summaries] == [(0, 0), (1, 1), (0, 2)]
     # In a batch, by a column, which the table does not get; the columns that it lacks are null.
     last = spark.createDataFrame([("b", 9, True), ("d", 9, False)], "k STRING, t BIGINT, gone BOOLEAN")
-    write_batch(last, str(tmp_path / "table"), deleteWhen="gone", mergeSchema=True)
+    write_batch(last, str(tmp_path / "table"), delete_when="gone", mergeSchema=True)
     assert rows(spark, tmp_path / "table", "k", "n", "word") == [("c", 4, None), ("d", None, None)]
     assert spark.read.format("delta").load(str(tmp_path / "table")).schema["n"].dataType.simpleString() == "bigint"
 
@@ -133,7 +133,7 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark, feed, tmp_path):
         time_format="epoch_s",
         dead_letters=tmp_path / "dead",
     )
-    run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", setAside="late,conflicts")
+    run(stream, tmp_path, "table", key=None, event_time=None, delete_when="op = 'D'", setAside="late,conflicts")
     assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
     summaries = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
     assert [(each.conflicts, each.late) for each in summaries] == [(1, 0), (2, 2)]

@@ -43,7 +43,7 @@ def burden(sink: Sink) -> tuple[int, int]:
 
 
 def compactions(sink: Sink) -> int:
-    return sum(each.get("operation") == "OPTIMIZE" for each in DeltaTable(str(sink.path)).history())
+    return sum(each.get("operation") == "OPTIMIZE" for each in DeltaTable(str(sink.path)).commits())
 
 
 BATCHES = st.lists(
@@ -68,7 +68,7 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(make_sink, batches):
             left, live = burden(sinks[0])
             assert left <= live / SHARE
             assert sinks[0].latest() == sinks[1].latest()
-            assert (summaries[0].delivered, summaries[0].keys) == (summaries[1].delivered, summaries[1].keys)
+            assert (summaries[0].applied, summaries[0].keys) == (summaries[1].applied, summaries[1].keys)
         assert check_table(str(sinks[0].path)).healthy
 
 
@@ -204,11 +204,11 @@ def test_each_entry_reports_that_no_row_changed(make_sink):
     for number, keys in enumerate((400, 60, 60)):
         sink.batch(number, [sink.rows([(key, number, "v") for key in range(keys)], seq=number * 1000)])
     log = sink.log()
-    optimized = [each["version"] for each in DeltaTable(str(sink.path)).history() if each["operation"] == "OPTIMIZE"]
+    optimized = [each["version"] for each in DeltaTable(str(sink.path)).commits() if each["operation"] == "OPTIMIZE"]
     assert optimized
     for version in optimized:
         actions = entry_actions(TableFolder(str(sink.path)), version)
         changes = {action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action}
         assert changes == {False}
-        assert not any("upstreamDelivered" in action.get("commitInfo", {}) for action in actions)
+        assert not any("upstreamApplied" in action.get("commitInfo", {}) for action in actions)
     assert all(add["partitionValues"] == {BUCKET: "0"} for add in log.files.values())

@@ -101,10 +101,10 @@ def test_several_writes_of_one_batch_wherever_it_dies(spark, tmp_path):
         del batch_id
         live, gone = batch.where("n > 0"), batch.where("n <= 0")
         write_batch(live, path, key="k", event_time="t", buckets=2)
-        write_batch(live, history, keep="all", event_time="t")
+        write_batch(live, history, history="all", event_time="t")
         step("between")
-        write_batch(gone, path, key="k", event_time="t", deleteWhen="n <= 0")
-        write_batch(gone, history, keep="all", event_time="t")
+        write_batch(gone, path, key="k", event_time="t", delete_when="n <= 0")
+        write_batch(gone, history, history="all", event_time="t")
         step("at the end")
 
     def run() -> None:

@@ -86,8 +86,8 @@ def test_a_table_stays_out_of_what_is_read(spark, feed, place, tmp_path):
     stream = with_letters(tmp_path / "letters")
     write = {"checkpoint": tmp_path / "checkpoint", "metrics_location": tmp_path / "metrics"}
     for refused in (
-        lambda: write_latest(feed.stream(spark), feed.folder / "in", key="k", checkpointLocation=tmp_path / "c"),
-        lambda: write_latest(stream.df, tmp_path, key="k", checkpointLocation=tmp_path.parent / "c"),
+        lambda: write_latest(feed.stream(spark), feed.folder / "in", key="k", checkpoint=tmp_path / "c"),
+        lambda: write_latest(stream.df, tmp_path, key="k", checkpoint=tmp_path.parent / "c"),
         lambda: stream.write(**{**write, "table": place["path"], "metrics_location": feed.folder / "metrics"}),
         lambda: with_letters(feed.folder).write(table=place["path"], **write),
         lambda: with_letters(place["path"]).write(table=place["path"], **{**write, "deadLetters": tmp_path / "other"}),
@@ -130,7 +130,7 @@ either_way = pytest.mark.parametrize("form", [as_it_is, InArrow], ids=["rows", "
 
 
 def run(df: DataFrame | InArrow, place: dict[str, str], **more: Any) -> StreamingQuery:
-    options = {"key": "k", "time": "t", "buckets": 4, **more}
+    options = {"key": "k", "eventTime": "t", "buckets": 4, **more}
     return write_to_end(df, place["path"], place["checkpointLocation"], **options)
 
 
@@ -152,9 +152,9 @@ def test_batches_punctuation_and_progress(spark, feed, place, form):
     expected = {f"key {i % 50}": (float(i), i) for i in range(200)} | {"new": (1.0, -2)}
     assert latest(place["path"]) == expected
     first, second, third = summaries(place["path"])
-    assert (first.rows, first.delivered, first.superseded, first.keys, first.stray_buckets) == (200, 50, 150, 50, 0)
-    assert (second.delivered, second.older, second.keys) == (1, 1, 51)
-    assert (third.rows, third.delivered, third.low_watermark) == (0, 0, "2024-01-01T00:01:40.000000Z")
+    assert (first.rows, first.applied, first.superseded, first.keys, first.stray_buckets) == (200, 50, 150, 50, 0)
+    assert (second.applied, second.older, second.keys) == (1, 1, 51)
+    assert (third.rows, third.applied, third.low_watermark) == (0, 0, "2024-01-01T00:01:40.000000Z")
     assert first.query_id == str(query.id)
     assert first.staleness is not None
     seen = [metrics for metrics in map(batch_metrics, query.recentProgress) if metrics is not None]
@@ -259,11 +259,11 @@ ODD: dict[str, Any] = {**FULL, **NOTHING, "id.orig_h": "odd", "f32": math.inf, "
 @either_way
 def test_types_survive_and_other_engines_agree(spark, feed, place, form):
     feed.put(pa.Table.from_pylist([FULL, EMPTY, ODD], TYPES))
-    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", time="at")
+    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", eventTime="at")
     # A second batch moves the untouched rows of its bucket once more.
     newer = {**EMPTY, "at": T0 + dt.timedelta(seconds=1)}
     feed.put(pa.Table.from_pylist([newer], TYPES))
-    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", time="at", buckets=4)
+    run(form(feed.stream(spark, from_arrow_schema(TYPES))), place, key="id.orig_h", eventTime="at", buckets=4)
     path = place["path"]
     expected, names = [FULL, newer, ODD], TYPES.names
     found = DeltaTable(path).to_pyarrow_table().select(names)

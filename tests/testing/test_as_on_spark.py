@@ -128,7 +128,7 @@ def given_on_spark(spark: SparkSession, place: Path, name: str) -> list[list[str
         write_csv(place / "feed" / f"{number}.csv", "k,at,v,g", cells)
         stream = us.read(
             spark, place / "feed", key="k", event_time="at", watermark=WATERMARKS.get(name, WATERMARK),
-            schema=SCHEMA, fileFormat="csv", atEnd="keep",
+            schema=SCHEMA, fileFormat="csv", onEnd="keep",
         )  # fmt: skip
         df = STEPS[name](stream).dataframe(place / "checkpoint")
         writer = df.writeStream.foreachBatch(take).option("checkpointLocation", str(place / "checkpoint"))

@@ -72,7 +72,7 @@ def bucket_changes(actions: Iterable[Mapping[str, Any]], location: str) -> dict[
     """Return our commit's effect on each bucket whose rows it changed, by the bucket's number as text."""
     found = [action for action in actions if action.keys() & {"add", "remove", "commitInfo"}]
     recorded = (CommitChanges.of_commit(action["commitInfo"]) for action in found if "commitInfo" in action)
-    delivered = next((each for each in recorded if each is not None), CommitChanges(0, {}, {}))
+    applied = next((each for each in recorded if each is not None), CommitChanges(0, {}, {}))
     adds = {unquote(each["add"]["path"]): each["add"] for each in found if "add" in each}
     removes = {unquote(each["remove"]["path"]): each["remove"] for each in found if "remove" in each}
     left: dict[str, list[LeftRows]] = {}
@@ -85,9 +85,9 @@ def bucket_changes(actions: Iterable[Mapping[str, Any]], location: str) -> dict[
             left.setdefault(_bucket_of(path, removed, location), []).append(rows)
     for path, added in adds.items():
         if path not in removes and added.get("dataChange", True):
-            file = CameFile(path, delivered.rows.get(path, 0))
+            file = CameFile(path, applied.rows.get(path, 0))
             came.setdefault(_bucket_of(path, added, location), []).append(file)
-    for path, count in delivered.deletions.items():
+    for path, count in applied.deletions.items():
         bucket = _bucket_of(path, {}, location)
         deletions[bucket] = deletions.get(bucket, 0) + count
     return {

@@ -71,11 +71,11 @@ class LatestOptions:
         if common.time is None and table.time not in changes["key"]:
             changes["time"] = table.time
         if common.progress is None and table.time is not None and changes.get("time", common.time) == table.time:
-            changes["progress"] = "promised"
+            changes["progress"] = "from_table"
         if self.full:
             _check_full(common)
             # Preimages are as old as the rows that they replace: no progress is to be made of their times.
-            changes["progress"] = common.progress or changes.get("progress", "latent")
+            changes["progress"] = common.progress or changes.get("progress", "none")
         return dataclasses.replace(common, **changes)
 
 
@@ -84,12 +84,12 @@ def _check_full(common: SourceOptions) -> None:
     problems: list[str] = []
     if common.coalesce:
         problems.append("coalesce=true with changes=full: it would leave out the rows that were replaced")
-    if common.progress not in (None, "promised", "latent"):
-        problems.append(f"progress={common.progress} with changes=full: rows that were replaced have earlier times")
+    if common.progress not in (None, "from_table", "none"):
+        problems.append(f"watermark={common.progress} with changes=full: rows that were replaced have earlier times")
     if problems:
         raise OptionError(
             "; ".join(problems),
-            expected="changes=full with every row, and with progress=promised or progress=latent",
+            expected="changes=full with every row, and with watermark=from_table or watermark=none",
             hint="leave out the options named; or leave out changes, for the rows that came alone",
         )
 
@@ -236,7 +236,7 @@ class LatestConnector(Connector):
                 place["vector"] = file.vector.to_json()
             ranges.append(self._range(place, file.live, arrival))
             taken += 1
-        last = self._log.last_delivered(version)
+        last = self._log.last_applied(version)
         reached = {**position, "files": None, "ended": last is not None and last.ended}
         return Advance(reached, ranges, self._over(reached), promised=self._promised(last))
 
@@ -248,7 +248,7 @@ class LatestConnector(Connector):
         version, arrival, ended = int(position["version"]), int(position["arrival_us"]), bool(position["ended"])
         kept: dict[str, int | None] = {"keep": position["keep"]} if self._options.full else {}
         while self._frozen is None or version < self._frozen:
-            found = self._log.delivered(version + 1, position["table"])
+            found = self._log.applied(version + 1, position["table"])
             if found is None:
                 break
             places, after = self._of_commit(version + 1, found), kept

@@ -74,7 +74,7 @@ def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
     if LAYOUT_PROPERTY not in properties and columns.names != DEAD_LETTERS.names:
         raise TableError(
             f"the Delta table at {folder.location} was not made by this package's sink",
-            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they delivered",
+            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they applied",
             hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
         )
     check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
@@ -148,7 +148,7 @@ class TableLog:
                 return None
         return self._last[1]
 
-    def delivered(self, version: int, table_id: str) -> CommitChanges | None:
+    def applied(self, version: int, table_id: str) -> CommitChanges | None:
         """Return what a version applied: nothing if it was maintenance, None without an entry.
 
         Raise FeedChangedError if it changed rows without a record, or made another table.
@@ -180,7 +180,7 @@ class TableLog:
             hint=NEW_CHECKPOINT,
         )
 
-    def last_delivered(self, version: int) -> CommitChanges | None:
+    def last_applied(self, version: int) -> CommitChanges | None:
         """Return the sink's last record up to a version; None if the last `_LOOK_BACK` versions have none."""
         for each in range(version, max(version - _LOOK_BACK, -1), -1):
             for action in self.actions(each) or ():

@@ -121,10 +121,10 @@ class ReplayOptions(FilesOptions):
             )
         if self.rows_per_second is not None:
             return Pace(rows_per_second=self.rows_per_second)
-        if common.time is None or common.progress == "heartbeat":
+        if common.time is None or common.progress == "arrival":
             raise OptionError(
                 "speed without recorded event times"
-                + ("" if common.time is None else " (progress=heartbeat makes its own)"),
+                + ("" if common.time is None else " (watermark=arrival makes its own)"),
                 hint="name the column of the recorded times with `time`, or give rowsPerSecond instead of speed",
             )
         return Pace(

@@ -18,8 +18,8 @@ spark = SparkSession.active()
 feed = Path(str(spark.conf.get("buses.feed"))).resolve()
 storage = Path(str(spark.conf.get("buses.storage")))
 
-dp.create_sink("newest", "upstream", {"path": str(storage / "newest"), "key": "vehicle_id", "time": "timestamp"})
-dp.create_sink("speeds", "upstream", {"path": str(storage / "speeds"), "key": "vehicle_id", "time": "window_time"})
+dp.create_sink("newest", "upstream", {"path": str(storage / "newest"), "key": "vehicle_id", "eventTime": "timestamp"})
+dp.create_sink("speeds", "upstream", {"path": str(storage / "speeds"), "key": "vehicle_id", "eventTime": "window_time"})
 
 # Spark analyses nothing inside of a flow's function, so a stream with steps is made here.
 speeds = (

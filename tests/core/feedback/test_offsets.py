@@ -46,7 +46,7 @@ class Query:
         (folder / "c" / "offsets").mkdir(parents=True)
         self.given = {
             "connector": "files", "path": str(folder / "in"), "feeds": "file", "fileFormat": "csv",
-            "key": "k", "time": "t", "timeFormat": "epoch_us", "progress": "ordered", "confirmations": "1",
+            "key": "k", "eventTime": "t", "timeFormat": "epoch_us", "watermark": "ordered", "confirmations": "1",
             "checkpointLocation": str(folder / "c"), **options,
         }  # fmt: skip
         self.journal: list[dict[str, Any]] = []
@@ -136,14 +136,14 @@ STEP = st.tuples(
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(STEP, max_size=12),
-    st.sampled_from(["ordered", "heartbeat", "displaced"]),
+    st.sampled_from(["ordered", "arrival", "displaced"]),
     st.sampled_from(["wait", "advance"]),
     st.sampled_from([0, 1, 3]),
 )
 def test_what_is_kept_is_what_was_planned(steps, progress, idle, others):
     options = SourceOptions(
-        key=Key(("k",)), time="at" if progress == "heartbeat" else "us", progress=progress,
-        time_format=None if progress == "heartbeat" else "epoch_us",
+        key=Key(("k",)), time="at" if progress == "arrival" else "us", progress=progress,
+        time_format=None if progress == "arrival" else "epoch_us",
         confirmations=1, progress_displacement=1, idle=idle, idle_after_us=2,
     )  # fmt: skip
     tables: dict[str, pa.Table] = {}

@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 def feed(spark, folder, key="key", **options):
-    given = {"key": key, "time": "ms", "timeFormat": "epoch_ms", **options}
+    given = {"key": key, "eventTime": "ms", "timeFormat": "epoch_ms", **options}
     return spark.readStream.format("upstream").options(**given).load(str(folder))
 
 
@@ -168,7 +168,7 @@ def test_a_step_stays_after_another_format_and_after_a_source_that_the_user_name
     df = spark.readStream.format("rate").load()
     assert not is_moved(map_in_arrow(df, identity, df.schema))
     with setting(spark, "spark.sql.streaming.queryEvolution.enableSourceEvolution", "true"):
-        reader = spark.readStream.format("upstream").options(key="key", time="ms", timeFormat="epoch_ms")
+        reader = spark.readStream.format("upstream").options(key="key", eventTime="ms", timeFormat="epoch_ms")
         df = reader.name("readings").load(str(folder))
         assert not is_moved(map_in_arrow(df, identity, df.schema))
 
@@ -238,7 +238,7 @@ def test_a_function_sees_times_in_the_sessions_zone(spark, tmp_path):
         return pa.table({"hour": pc.hour(batch.column("ms")), "type": whole})
 
     with setting(spark, "spark.sql.session.timeZone", "Europe/Berlin"):
-        df = spark.readStream.format("upstream").options(key="key", time="ms").load(str(tmp_path / "feed"))
+        df = spark.readStream.format("upstream").options(key="key", eventTime="ms").load(str(tmp_path / "feed"))
         moved, not_moved = (stream_of(each).map(hour, "hour BIGINT, type STRING").df for each in (df, blocked(df)))
         assert is_moved(moved)
         assert not is_moved(not_moved)
@@ -248,7 +248,7 @@ def test_a_function_sees_times_in_the_sessions_zone(spark, tmp_path):
 
 
 def test_the_schema_may_be_inferred_or_given_either_way(spark, folder):
-    reader = spark.readStream.format("upstream").options(key="key", time="ms", timeFormat="epoch_ms")
+    reader = spark.readStream.format("upstream").options(key="key", eventTime="ms", timeFormat="epoch_ms")
     inferred = reader.load(str(folder))
     given = reader.schema(upstream.with_system_ddl("key STRING, ms BIGINT, value INT")).load(str(folder))
     by_option = feed(spark, folder, schema="key STRING, ms BIGINT, value DOUBLE")

@@ -23,7 +23,7 @@ def test_one_name_or_several_are_a_key_and_anything_else_is_refused():
     assert Key.given(["id", "a.b"]) == ("id", "a.b")
     assert Key.optional(None) is None
     for wrong in (None, 5, "", [], ["id", 1], [""]):
-        with pytest.raises(OptionError, match=r"^sequence="):
+        with pytest.raises(OptionError, match=r"^sequence_by="):
             Key.given(wrong, "sequence")
 
 

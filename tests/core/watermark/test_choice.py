@@ -18,8 +18,8 @@ SECOND = 1_000_000
         (Watermark.adaptive(late=0.01), {"target_late": 0.01}),
         *((Watermark.displaced(rows), {"name": "displaced", "displacement": rows}) for rows in (0, 7)),
         (Watermark.embedded(), {"name": "embedded"}),
-        (Watermark.arrival(), {"name": "heartbeat"}),
-        (Watermark.none(), {"name": "latent"}),
+        (Watermark.arrival(), {"name": "arrival"}),
+        (Watermark.none(), {"name": "none"}),
         (
             Watermark.ordered().guarded(max_jump="1 day", confirmations=9),
             {"name": "ordered", "max_jump_us": 86_400 * SECOND, "confirmations": 9},
@@ -27,7 +27,7 @@ SECOND = 1_000_000
     ],
 )
 def test_the_source_takes_what_they_stand_for(chosen, expected):
-    common, _ = parse_source_options({"path": "/feed", "key": "k", "time": "t", **chosen.options()})
+    common, _ = parse_source_options({"path": "/feed", "key": "k", "eventTime": "t", **chosen.options()})
     policy = common.policy()
     assert {name: getattr(policy, name) for name in expected} == expected
 

@@ -33,8 +33,8 @@ def test_each_policy_on_one_prefix():
     assert bound_after(Policy("bounded", delay_us=7, confirmations=1), times) == 23
     assert bound_after(Policy("displaced", displacement=4, confirmations=1), times) == 11
     assert bound_after(Policy("displaced", displacement=3, confirmations=1), times) == 30
-    assert bound_after(Policy("heartbeat"), [], now_us=77) == 77
-    assert bound_after(Policy("latent"), times) is None
+    assert bound_after(Policy("arrival"), [], now_us=77) == 77
+    assert bound_after(Policy("none"), times) is None
 
 
 names: st.SearchStrategy[PolicyName] = st.sampled_from(["ordered", "bounded", "displaced", "adaptive", "embedded"])
@@ -150,7 +150,7 @@ def test_a_feed_that_turned_out_to_hold_nothing_is_empty():
     progress.observe(np.array([5]))
     assert not progress.empty
     assert not FeedProgress(policy, {"bound": 5, "own": 5}).empty
-    latent = FeedProgress(Policy("latent"))
+    latent = FeedProgress(Policy("none"))
     latent.begin()
     assert latent.bound is None
 
@@ -209,7 +209,7 @@ def test_closes():
     progress.close_batch(0)
     progress.close()
     assert (progress.bound, progress.reached) == (AFTER_ALL, 9)
-    latent = seen(Policy("latent"), 1, 2, 3, 4, 5, 6)
+    latent = seen(Policy("none"), 1, 2, 3, 4, 5, 6)
     latent.close()
     assert latent.bound is None
     latent.promise(4)
@@ -232,7 +232,7 @@ def test_conclusions_at_their_edges():
     progress.observe_punctuation(1)
     progress.close_batch(0)
     assert progress.bound is None, "it has shown no row"
-    heartbeat = FeedProgress(Policy("heartbeat"))
+    heartbeat = FeedProgress(Policy("arrival"))
     heartbeat.close_batch(50, waiting_us=40)
     assert heartbeat.bound == 40
     heartbeat.close_batch(45, waiting_us=60)

@@ -47,7 +47,7 @@ def test_it_serves_as_a_plain_server_does(rows, cost, looks):
     key = np.array([row[1] for row in rows], dtype=np.int64)
     got = simulate(ArrivalTrace(at, key, 4), Server(cost), "in-place", 50, looks=looks)
     wanted = plain_in_place(at, key, cost, 50)
-    assert got.delivered == sum(start + cost <= 50 for *_, start in wanted)
+    assert got.applied == sum(start + cost <= 50 for *_, start in wanted)
     waited = sum(start - first for _, first, start in wanted)
     assert got.wait_s == pytest.approx(waited / len(wanted) / 1e6 if wanted else 0.0)
     served_ramps = sum((start - first) ** 2 / 2 for _, first, start in wanted)
@@ -67,7 +67,7 @@ def test_in_order_it_needs_no_queue(rows, cost, fixed, budget):
     at, key = (np.array([row[column] for row in rows], dtype=np.int64) for column in range(2))
     arrivals, server = ArrivalTrace(at, key, 4), Server(cost, fixed, budget)
     queued, direct = simulate(arrivals, server, "append", 50), simulate_in_order(arrivals, server, 50)
-    for figure in ("delivered", "pending", "busy", "halfway"):
+    for figure in ("applied", "pending", "busy", "halfway"):
         assert getattr(direct, figure) == getattr(queued, figure)
     assert direct.application.mean == queued.application.mean
     assert queued.halfway == pytest.approx(simulate(arrivals, server, "append", 25).application.mean)

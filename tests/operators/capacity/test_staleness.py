@@ -114,9 +114,9 @@ def test_an_interval():
     )
     assert (interval.mean, interval.p50, interval.max, interval.oldest) == (3.0, 3.0, 4.0, 2.0)
     assert interval.p99 == pytest.approx(3.98)
-    assert (interval.delivered, interval.superseded, interval.pending) == (3, 7, 2)
+    assert (interval.applied, interval.superseded, interval.pending) == (3, 7, 2)
     nothing = IntervalStaleness.of(np.empty(0, np.int64), 5, now_us=5)
-    assert (nothing.max, nothing.delivered, nothing.oldest) == (0.0, 0, 0.0)
+    assert (nothing.max, nothing.applied, nothing.oldest) == (0.0, 0, 0.0)
 
 
 def test_a_target_is_met_or_not():

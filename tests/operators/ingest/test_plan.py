@@ -33,12 +33,12 @@ def test_a_watermark_is_a_policy(watermark, changed):
 
 
 def test_without_an_event_time_there_is_no_watermark():
-    assert policy_of(None, None).name == "latent"
+    assert policy_of(None, None).name == "none"
 
 
 def test_on_demand_timestamps_that_make_no_sense_are_refused():
     for policy, idle, delay, match in (
-        ("latent", "ets", None, "watermark"),
+        ("none", "ets", None, "watermark"),
         ("ordered", "advance", None, "idle='advance'"),
         ("ordered", "wait", "1 s", "idle='wait'"),
         ("ordered", "ets", "soon", "ets_delay='soon'"),

@@ -163,7 +163,7 @@ def test_rows_without_a_feed_or_a_time_are_put_aside_and_counted():
 
 
 def test_by_the_clock_silent_feeds_move_too_and_the_clock_does_not_go_back():
-    asked = plan(Policy("heartbeat"), time="came", time_format=None)
+    asked = plan(Policy("arrival"), time="came", time_format=None)
     store = DictStore()
     for number, (feeds, clock) in enumerate([(["a", "b"], 100), (["a"], 200), (["b"], 150)]):
         part = frames(rows(feeds, ["x"] * len(feeds), [1] * len(feeds), arrival_us=clock), every_shard=True)
@@ -237,7 +237,7 @@ def test_a_promise_besides_the_rows_counts_after_them_and_stays():
 
 
 def test_a_batch_without_rows_has_the_clock_that_it_is_given():
-    stamped = plan(Policy("heartbeat"), time="came", time_format=None)
+    stamped = plan(Policy("arrival"), time="came", time_format=None)
     store, none = DictStore(), rows([], [], [])
     run(IntakeShard(0, stamped, store), frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
     packed = frames_of(none, [0], (0, 0), every_shard=True, clock_us=9 * S)

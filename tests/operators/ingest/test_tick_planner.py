@@ -29,7 +29,7 @@ class Input:
         self.plan = IntakePlan(
             name="rows", key=("k",), time="at", time_format="epoch_us", time_zone="UTC",
             policy=Policy(policy, confirmations=1), fail=True, shards=1,
-            schema=pa.schema([("k", pa.int64()), ("at", pa.int64())] if policy != "heartbeat" else [("k", pa.int64())]),
+            schema=pa.schema([("k", pa.int64()), ("at", pa.int64())] if policy != "arrival" else [("k", pa.int64())]),
             on_demand=OnDemandWatermark(**on_demand),
         )  # fmt: skip
         self.folder, self.store, self.needs, self.batch = str(folder), DictStore(), None, 0
@@ -98,7 +98,7 @@ def test_feeds_of_one_input_promise_no_further_than_the_last_of_them_can(tmp_pat
 
 
 def test_a_feed_that_is_stamped_on_entry_promises_the_clock(tmp_path):
-    feeds = Input(tmp_path, "heartbeat", internal=True)
+    feeds = Input(tmp_path, "arrival", internal=True)
     feeds.plan = dataclasses.replace(feeds.plan, time_format=None)
     feeds.rows("a", [1], 200 * S)
     feeds.needs = 200 * S + 1

@@ -80,7 +80,7 @@ def test_drained_shard_has_given_the_newest_row_of_each_key(policy, batches):
         if result is not None:
             given_rows += result.select(["k", "t", "v"]).to_pylist()
             covered += sum(each["covered"] for each in result.column(SYSTEM).to_pylist())
-        assert report.delivered == (0 if result is None else len(result))
+        assert report.applied == (0 if result is None else len(result))
         assert report.allocated >= report.used >= report.waiting
     assert report.waiting == 0
     best = {}
@@ -105,7 +105,7 @@ promised = st.lists(
 
 @pytest.mark.parametrize("policy", ["fifo", "in-place", "linecutting", "auto"])
 @given(batches=promised)
-def test_what_is_delivered_of_a_key_never_goes_back_in_time(policy, batches):
+def test_what_is_applied_of_a_key_never_goes_back_in_time(policy, batches):
     """But for rows that are late: what their keys had is forgotten."""
     store, seq, bound = DictStore(), 0, -1
     late, newest, last, counted, represented = set(), {}, {}, 0, 0
@@ -120,7 +120,7 @@ def test_what_is_delivered_of_a_key_never_goes_back_in_time(policy, batches):
             policy=policy,
         )  # fmt: skip
         seq += len(keys)
-        counted += report.delivered + report.superseded
+        counted += report.applied + report.superseded
         represented += report.outdated
         for row in [] if result is None else result.to_pylist():
             if not row[SYSTEM]["punctuation"]:
@@ -128,17 +128,17 @@ def test_what_is_delivered_of_a_key_never_goes_back_in_time(policy, batches):
                 represented += row[SYSTEM]["covered"]
                 assert row["t"] >= last.get(row["k"], (-1, -1))[0] or place in late
                 last[row["k"]] = max(last.get(row["k"], (-1, -1)), (row["t"], place))
-    assert last == newest, "the newest row of each key was delivered"
+    assert last == newest, "the newest row of each key was applied"
     assert counted == seq
-    assert represented == seq, "each update is delivered, represented or outdated"
+    assert represented == seq, "each update is applied, represented or outdated"
 
 
-def test_a_late_older_row_is_superseded_until_the_low_watermark_passes_what_was_delivered():
+def test_a_late_older_row_is_superseded_until_the_low_watermark_passes_what_was_applied():
     store = DictStore()
     run(store, rows([1, 2], [50, 60]), of_keys((None, 20)))
     result, report = run(store, rows([1, 2, 1, 3], [40, 60, 30, 20], 2, 1), now=1)
     assert result.column("v").to_pylist() == ["2@3", "3@5"], "of equal times the later row counts"
-    assert (report.arrived, report.delivered, report.superseded, report.older, report.outdated) == (4, 2, 2, 2, 2)
+    assert (report.arrived, report.applied, report.superseded, report.older, report.outdated) == (4, 2, 2, 2, 2)
     run(store, of_keys((None, 61)), now=2)
     assert [kind for kind, _ in store.values] == ["head"]
     result, report = run(store, rows([1], [40], 6, 3), now=3)
@@ -146,7 +146,7 @@ def test_a_late_older_row_is_superseded_until_the_low_watermark_passes_what_was_
 
 
 @pytest.mark.parametrize("policy", ["append", "shed"])
-def test_policies_that_give_every_row_forget_what_others_have_delivered(policy):
+def test_policies_that_give_every_row_forget_what_others_have_applied(policy):
     store = DictStore()
     run(store, rows([1], [50]), of_keys((None, 20)))
     result, report = run(store, rows([1], [40], 1, 1), now=1, policy=policy)
@@ -297,9 +297,9 @@ def test_shards_get_their_own_conflicts(coalesce):
     for batch in pack(["k"], range(4), "t", coalesce)(iter(table.to_batches())):
         for shard, frame in zip(batch.column("slot").to_pylist(), batch.column("frame").to_pylist(), strict=True):
             _, report = QueueShard(shard, plan(shards=4), DictStore()).run([frame], control=Control(0, None).to_json())
-            found[shard] = (report.conflicts, report.delivered)
+            found[shard] = (report.conflicts, report.applied)
     assert sum(conflicts for conflicts, _ in found.values()) == 20
-    assert all(conflicts == delivered for conflicts, delivered in found.values())
+    assert all(conflicts == applied for conflicts, applied in found.values())
 
 
 @pytest.mark.parametrize("policy", ["append", "fifo", "in-place", "linecutting", "auto", "shed"])
@@ -476,5 +476,5 @@ def test_queue_staleness_of_what_is_served():
         [to_frame(arrived([1, 1, 2, 3], [1_000_000, 2_000_000, 3_000_000, 4_000_000]))],
         control=Control(5_000_000, 2).to_json(),
     )
-    assert (report.delivered, report.ages.count, report.ages.total_s, report.ages.max_s) == (2, 2, 6.0, 4.0)
+    assert (report.applied, report.ages.count, report.ages.total_s, report.ages.max_s) == (2, 2, 6.0, 4.0)
     assert report.oldest_us == 4_000_000

@@ -84,7 +84,7 @@ def test_ticks_go_on_while_rows_wait_and_stop_when_none_does():
     first = planner.plan(start, 6_000_000)
     assert (first["tick"], sum(first["shares"])) == (1, 10)
     assert [control.now_us for control in planner.controls(first)] == [6_000_000] * 2
-    reports = [report(0, 20, 6_000_000, delivered=10), report(1, 0, 6_000_000)]
+    reports = [report(0, 20, 6_000_000, applied=10), report(1, 0, 6_000_000)]
     served = [
         ServiceReport(0, 6, 6_200_000, 6_800_000),
         ServiceReport(1, 4, 6_300_000, 6_900_000),
@@ -127,7 +127,7 @@ def test_shedding_admits_what_the_next_batch_can_take(waiting, arrived, drop):
 
 def test_keys_whose_rows_were_shed_count_for_the_budget():
     def budget(used):
-        reports = [report(0, 100, 6_000_000, delivered=100, used=used)]
+        reports = [report(0, 100, 6_000_000, applied=100, used=used)]
         start = {**planner.initial(), "now_us": 6_000_000, "budget": 100}
         planner.reports = lambda: reports
         return planner.plan(start, 7_000_000)["budget"]

@@ -87,7 +87,7 @@ def test_a_query_that_is_added_over_what_runs_starts_from_what_is_there(given, a
         evaluation.save()
         if name in outcome.changes:
             found.append(outcome.changes[name])
-            assert evaluation.whole_from(name) == BEGINNING
+            assert evaluation.complete_from(name) == BEGINNING
             first = bound - 1 if collapse else (0 if joined is None else joined) - 1
             for tau in range(first, min(bound, c.END)):
                 assert c.at(pl.concat(found), tau) == c.at(whole[name], tau), (tau, joined)
@@ -101,13 +101,13 @@ def test_a_query_over_a_window_that_has_to_fill_says_when_it_is_whole():
     evaluation.add("never", nodes.WindowOver(c.S, nodes.UnboundedWindow()))
     outcome = evaluation.step(c.rows_of_s(11), 12)
     assert outcome.changes["range"].rows() == [(0, 9, 1), (0, 11, -1), (1, 11, 1)]
-    assert evaluation.whole_from("first") == BEGINNING
-    assert evaluation.whole_from("range") == 15
-    assert evaluation.whole_from("latest") is None
-    assert evaluation.whole_from("never") is None
+    assert evaluation.complete_from("first") == BEGINNING
+    assert evaluation.complete_from("range") == 15
+    assert evaluation.complete_from("latest") is None
+    assert evaluation.complete_from("never") is None
     evaluation.add("over it", nodes.Distinct(nodes.WindowOver(c.S, nodes.UnboundedWindow())))
     evaluation.step(c.rows_of_s(), 13)
-    assert evaluation.whole_from("over it") is None
+    assert evaluation.complete_from("over it") is None
 
 
 def test_a_query_that_begins_with_what_nobody_has_kept_is_never_sure_to_be_whole():
@@ -120,16 +120,16 @@ def test_a_query_that_begins_with_what_nobody_has_kept_is_never_sure_to_be_whole
     evaluation.add("window", nodes.GroupAggregates(nodes.WindowOver(c.S, nodes.TimeRange(5)), (), (c.N,)))
     outcome = evaluation.step(c.rows_of_s(), 12)
     assert outcome.changes["same"].height == outcome.changes["over it"].height == 0
-    assert evaluation.whole_from("first") == BEGINNING
-    assert evaluation.whole_from("same") is None
-    assert evaluation.whole_from("over it") is None
-    assert evaluation.whole_from("window") == 15
+    assert evaluation.complete_from("first") == BEGINNING
+    assert evaluation.complete_from("same") is None
+    assert evaluation.complete_from("over it") is None
+    assert evaluation.complete_from("window") == 15
     evaluation.save()
     again = c.added({"same": positive}, store)
-    assert again.whole_from("same") is None
+    assert again.complete_from("same") is None
     again.remove("same")
     again.add("first", positive)
-    assert again.whole_from("first") == BEGINNING
+    assert again.complete_from("first") == BEGINNING
 
 
 def test_a_query_that_is_removed_takes_its_state_with_it_and_leaves_the_others():

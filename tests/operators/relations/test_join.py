@@ -360,4 +360,4 @@ def test_a_query_that_begins_where_rows_were_dropped_is_not_said_to_be_whole():
     evaluation.step({}, START_US + 30 * MINUTE_US)
     evaluation.add("counts", counts)
     evaluation.step({}, START_US + 31 * MINUTE_US)
-    assert evaluation.whole_from("counts") is None
+    assert evaluation.complete_from("counts") is None

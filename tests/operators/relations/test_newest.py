@@ -249,7 +249,7 @@ def test_a_query_that_comes_later_begins_with_what_is_there(given, after, name, 
         if "added" in changes:
             found.append(changes["added"])
             assert c.at(pl.concat(found), later.now) == c.at(pl.concat(whole), later.now)
-            assert later.whole_from("added") == BEGINNING
+            assert later.complete_from("added") == BEGINNING
 
 
 @given(given=steps(kept=True))
@@ -302,7 +302,7 @@ def test_newest_rows_that_nobody_has_kept_are_never_sure_to_be_all():
     evaluation.step({}, 5, now=1)
     evaluation.add("q", NEWEST_S)
     evaluation.step({}, 5, now=2)
-    assert evaluation.whole_from("q") is None
+    assert evaluation.complete_from("q") is None
 
 
 def test_an_older_row_and_one_that_changes_nothing_write_nothing():

@@ -144,7 +144,7 @@ def test_queries_come_and_go_and_lack_nothing_from_the_time_on_that_they_say(que
         for name, changes in outcome.changes.items():
             found.setdefault(name, []).append(changes)
         for name in new:
-            since[name] = max(evaluation.whole_from(name), -1 if first is None else first - 1)
+            since[name] = max(evaluation.complete_from(name), -1 if first is None else first - 1)
         evaluation.save()
     for name, changes in found.items():
         for tau in range(since[name], min(c.END, ends.get(name, c.END))):
@@ -197,11 +197,11 @@ def test_a_later_query_finds_the_slices_that_are_there():
     evaluation.add("other", of(nodes.TimeRange(4, 4), BYS[1], CALLS[8:9]))
     outcome = stepped(evaluation, [], 16)
     assert outcome.changes["short"].rows() == [("a", 3, 12, 1)]
-    assert evaluation.whole_from("short") == BEGINNING
+    assert evaluation.complete_from("short") == BEGINNING
     assert outcome.changes["other"].height == 0  # it lacks the values
-    assert evaluation.whole_from("other") == 16  # (12, 16] lacks nothing
+    assert evaluation.complete_from("other") == 16  # (12, 16] lacks nothing
     assert outcome.changes["hop"].height == 0
-    assert evaluation.whole_from("hop") == 20  # [12, 16) lacks the row c.at 12
+    assert evaluation.complete_from("hop") == 20  # [12, 16) lacks the row c.at 12
 
 
 def test_a_later_query_of_a_longer_range_is_whole_when_no_dropped_slice_is_in_it():
@@ -211,7 +211,7 @@ def test_a_later_query_of_a_longer_range_is_whole_when_no_dropped_slice_is_in_it
     stepped(evaluation, [], 15)
     evaluation.add("long", of(nodes.TimeRange(10, 2), (), CALLS[:1]))
     changes = stepped(evaluation, rows_at(15), 20).changes["long"]
-    assert evaluation.whole_from("long") == 18
+    assert evaluation.complete_from("long") == 18
     assert c.at(changes, 18) == {(2,): 1}
     assert c.at(changes, 14) == {(1,): 1}
 
@@ -232,7 +232,7 @@ def test_a_query_starts_from_the_rows_of_its_window_if_they_are_there_and_no_sli
     stepped(evaluation, rows_at(1, 2), 5)
     evaluation.add("q", of(nodes.TimeRange(4, 4), (), CALLS[:1]))
     assert stepped(evaluation, [], 6).changes["q"].rows() == [(2, 4, 1)]
-    assert evaluation.whole_from("q") == BEGINNING
+    assert evaluation.complete_from("q") == BEGINNING
 
 
 def test_an_idle_step_writes_nothing_and_slices_go_when_no_window_has_them():
@@ -306,7 +306,7 @@ def test_a_value_or_condition_that_cannot_be_computed_ends_the_queries_that_want
     outcome = stepped(evaluation, [(3, "a", 3, 2, False)], 5)
     assert outcome.changes["count"].rows() == [("a", 3, 3, 4, 1)]
     assert outcome.changes["sum"].height == 0  # the slice lacks what came before
-    assert evaluation.whole_from("sum") == 12
+    assert evaluation.complete_from("sum") == 12
 
 
 @given(given=c.arrivals())

@@ -221,10 +221,10 @@ def test_a_query_over_a_window_without_an_end_begins_with_what_an_operator_has_k
         evaluation.save()
         if joined is None:
             continue
-        if name in PADDED and evaluation.whole_from("q") is None:
+        if name in PADDED and evaluation.complete_from("q") is None:
             assert any(None in row[1:3] for some in given.rows.values() for row in some)
             return
-        assert evaluation.whole_from("q") == BEGINNING
+        assert evaluation.complete_from("q") == BEGINNING
         for tau in [bound - 1] if collapse[1] else range(joined - 1, min(bound, c.END)):
             assert c.at(pl.concat(found), tau) == c.at(whole["q"], tau), tau
 
@@ -238,4 +238,4 @@ def test_rows_that_a_join_gives_without_a_partner_and_does_not_keep_are_missed()
             evaluation.add("q", PADDED[how])
             changes = evaluation.step({}, 4).changes["q"]
             assert changes.height == (key is not None)
-            assert evaluation.whole_from("q") == (BEGINNING if key else None)
+            assert evaluation.complete_from("q") == (BEGINNING if key else None)

@@ -196,5 +196,5 @@ def test_state_is_the_rows_before_the_next_one_where_rows_come_in_their_order():
     assert operator.state.rows == 2
     evaluation.add("later", plan)
     evaluation.step(rows_of_s(20), 21)
-    assert evaluation.whole_from("q") is not None
-    assert evaluation.whole_from("later") is None
+    assert evaluation.complete_from("q") is not None
+    assert evaluation.complete_from("later") is None

@@ -94,7 +94,7 @@ def test_windows_without_end_keep_nothing_and_say_so():
     assert state.rows == 0
     assert operator.forgets
     assert operator.contents() is None
-    assert operator.whole_from(3) is None
+    assert operator.complete_from(3) is None
 
 
 @pytest.mark.parametrize("net", [False, True])
@@ -113,8 +113,8 @@ def test_a_row_of_a_hopping_window_waits_for_its_last_change_and_no_longer(net):
 
 
 def test_windows_are_whole_once_their_range_has_passed():
-    assert TimeWindow(SCHEMA, 10, None, 0, OperatorState.in_memory()).whole_from(7) == 17
-    assert TimeWindow(SCHEMA, 10, 4, 0, OperatorState.in_memory()).whole_from(7) == 21
+    assert TimeWindow(SCHEMA, 10, None, 0, OperatorState.in_memory()).complete_from(7) == 17
+    assert TimeWindow(SCHEMA, 10, 4, 0, OperatorState.in_memory()).complete_from(7) == 21
 
 
 SECOND = 1_000_000

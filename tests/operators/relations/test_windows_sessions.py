@@ -130,7 +130,7 @@ def test_rows_that_end_together_are_collapsed_and_a_later_query_is_never_certain
     plan = bind(COUNTS.format(by="k", partition=""), Catalog().with_stream(S)).plan
     evaluation.add("q", plan, collapse=True)
     assert evaluation.step({"s": frame([(1, "a", 0, 1), (2, "a", 20, 1)])}, 22_000_000).changes["q"].height == 0
-    assert evaluation.whole_from("q") == BEGINNING
+    assert evaluation.complete_from("q") == BEGINNING
     assert evaluation.due == 23_000_000
     found = evaluation.step({"s": frame([])}, 24_000_000).changes["q"].rows()
     assert [(row[0], row[-1]) for row in found] == [(2, 1)]

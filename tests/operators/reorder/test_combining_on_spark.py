@@ -36,7 +36,7 @@ def write_feed(folder, name, files, per_file=80, seed=1):
 
 
 def feed(spark, folder, name, **options):
-    given = {"progress": "bounded", "progressDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, **options}
+    given = {"watermark": "bounded", "watermarkDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, **options}
     rows = csv_feed(spark, f"{folder}/{name}-*.csv", "key STRING, ms BIGINT, value STRING", **given)
     return upstream.UpdateStream(rows, key="key", event_time="ms")
 
@@ -55,7 +55,7 @@ def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spa
         left.merge(upstream.UpdateStream(right.df, key="value", event_time="ms"))
     with pytest.raises(SchemaError, match=r"'value'.*type string"):
         upstream.UpdateStream(left.df, key="key", event_time="value").ordered()
-    write_to_end(both, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms"), time="ms")
+    write_to_end(both, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms"), eventTime="ms")
     newest = {}
     for name in "ba":  # whatever of a there is takes the place of what b has
         newest.update({(key, ms): value for source, key, ms, value in rows if source == name})
@@ -128,7 +128,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     assert sorted(found["value"].to_list()) == sorted(value for _, _, ms, value in rows if ms <= bound)
     assert sum(report.due for report in reports) == 0
     assert sum(report.held for report in reports) == sum(ms > bound for _, _, ms, _ in rows)
-    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").commits()]
     assert max(summary.rows for summary in summaries) <= 20
     assert len([summary for summary in summaries if summary.rows]) > 4
     # Nothing waits for its turn, so nothing happens any more.

@@ -20,7 +20,7 @@ def write_routes(folder, **names):
 
 
 def feed(spark, folder):
-    rows = csv_feed(spark, folder, SCHEMA, maxFilesPerTrigger=1, progress="bounded", progressDelay="1 s")
+    rows = csv_feed(spark, folder, SCHEMA, maxFilesPerTrigger=1, watermark="bounded", watermarkDelay="1 s")
     return us.UpdateStream(rows, key="key", event_time="ms")
 
 

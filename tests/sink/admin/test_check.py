@@ -311,7 +311,7 @@ def test_nothing_newer_is_lost(full, tmp_path, monkeypatch):
 
 
 def test_a_table_of_several_rows_per_key(make_sink, tmp_path):
-    sink = make_sink(keep="latest 2")
+    sink = make_sink(history="latest 2")
     sink.batch(0, [sink.rows([(key, time, "v") for key in range(9) for time in (1, 2, 3)])])
     pq.write_table(pa.table({"k": range(9), "t": [3] * 9}), tmp_path / "a.parquet")
     assert check_table(str(sink.path), source=str(tmp_path / "a.parquet")).healthy
@@ -325,7 +325,7 @@ def test_a_table_of_several_rows_per_key(make_sink, tmp_path):
 
 
 def test_a_table_of_all_rows(make_sink):
-    sink = make_sink(keep="all", key="")
+    sink = make_sink(history="all", key="")
     sink.batch(0, [sink.rows([(1, 1, "a"), (1, 1, "a")])])
     assert check_table(str(sink.path)).healthy
     with pytest.raises(OptionError, match="has no key"):

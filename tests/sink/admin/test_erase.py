@@ -248,7 +248,7 @@ def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path, k
     value_type, value, text = VALUES[kind]
     struct = pa.struct([("id", value_type), ("x", pa.int32())])
     columns = pa.schema([("s", struct), ("b", pa.int32()), ("t", pa.int64())])
-    options = {"key": "s.id,b", "time": "t", "buckets": "3", "indexLocation": str(tmp_path / "index")}
+    options = {"key": "s.id,b", "eventTime": "t", "buckets": "3", "indexLocation": str(tmp_path / "index")}
     sink = Sink(tmp_path, columns, options=options)
     sink.batch(0, [sink.rows([({"id": value, "x": 1}, number, 1) for number in range(4)])])
     output = cli(sink.path, "--key", "b=2", "--key", f"s.id={text}", "--index-location", tmp_path / "index")
@@ -278,7 +278,7 @@ def test_what_is_no_key_is_refused(tmp_path):
 
 def test_the_bucket_of_a_key_is_where_its_rows_are(tmp_path):
     columns = pa.schema([("a", pa.decimal128(10, 2)), ("b", pa.string()), ("t", pa.int64())])
-    sink = Sink(tmp_path, columns, options={"time": "t", "buckets": "7", "key": "a,b"})
+    sink = Sink(tmp_path, columns, options={"eventTime": "t", "buckets": "7", "key": "a,b"})
     keys = [(Decimal(value), other) for value in ("1.5", "-99.25") for other in ("", "a", "straße")]
     sink.batch(0, [sink.rows([(*key, 1) for key in keys])])
     found = {(row["a"], row["b"]): row["_upstream_bucket"] for row in pl.read_delta(str(sink.path)).to_dicts()}

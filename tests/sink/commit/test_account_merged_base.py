@@ -24,7 +24,7 @@ ENGINES = ("rewrite", "vectors")
 
 
 def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_sink):
-    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="", buckets="1")
+    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), eventTime="", buckets="1")
     for batch, (deleted_us, kept) in enumerate([(300, set()), (100, {1, 2})]):
         sink.batch(2 * batch, [sink.rows([(1, "held")], arrival_us=[10])])
         alone = sink.tasks([sink.rows([(1, None)], deleted=[True])])
@@ -39,7 +39,7 @@ def test_without_a_time_deletions_meet_the_rows_of_other_tasks_by_arrival(make_s
         assert (merge.deletions.rows, merge.tombstones.rows) == (1, 1), "each of them once"
 
 
-_SAME = ("rows", "delivered", "superseded", "older", "keys", "deleted", "absent", "conflicts", "stray_buckets")
+_SAME = ("rows", "applied", "superseded", "older", "keys", "deleted", "absent", "conflicts", "stray_buckets")
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def second(sink: Sink) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"keep": "latest 3"}, {"guard": "arrival"}], ids=["latest", "few", "arrival"])
+@pytest.mark.parametrize("options", [{}, {"history": "latest 3"}, {"sequenceBy": "_arrival"}], ids=["latest", "few", "arrival"])
 @pytest.mark.parametrize("when", ["before the commit", "in the midst of it"])
 def test_it_is_what_it_would_be_had_nobody_touched_the_files(make_sink, monkeypatch, options, when):
     figures: list[dict[str, Any]] = []

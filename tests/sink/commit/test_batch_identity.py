@@ -119,7 +119,7 @@ def test_two_writes_of_one_batch_are_both_applied_once(make_sink):
 
 
 def test_a_death_between_the_two(make_sink):
-    plain = make_sink(system=False, keep="all", time="t")
+    plain = make_sink(system=False, history="all", eventTime="t")
     write(plain, of_query(0, 0), plain.rows([(1, 10, "first")]))
     for _ in range(2):
         write(plain, of_query(0, 0), plain.rows([(1, 10, "first")]))

@@ -29,7 +29,7 @@ def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink, engine):
     before = sink.live_files()
     summary = sink.batch(1, [sink.rows([(key, 9, "late") for key in range(20)], seq=100)])
     assert sink.live_files() == before
-    assert (summary.rows, summary.delivered, summary.older, summary.superseded) == (20, 0, 20, 20)
+    assert (summary.rows, summary.applied, summary.older, summary.superseded) == (20, 0, 20, 20)
     summary = sink.batch(2, [sink.rows([(0, 11, "new")], seq=200)])
     assert len(before - sink.live_files()) == (1 if engine == "rewrite" else 0)
     assert len(sink.live_files() - before) == 1
@@ -117,7 +117,7 @@ def test_a_key_is_older_once_in_whatever_tasks_its_rows_come(sink, newer):
     tasks = [sink.rows([(key, 8 - task, "late") for key in range(6)], seq=100 * (1 + task)) for task in range(3)]
     more = [[sink.rows([(0, 11, "new"), (1, 11, None)], seq=500, deleted=[False, True])]] if newer else []
     summary = sink.batch(1, *([each] for each in tasks), *more)
-    assert (summary.delivered, summary.older) == ((2, 4) if newer else (0, 6))
+    assert (summary.applied, summary.older) == ((2, 4) if newer else (0, 6))
 
 
 def test_low_watermarks_carry_over_and_never_go_back(make_sink):
@@ -143,7 +143,7 @@ def test_the_account_of_a_commit(sink):
     first_us = [1_699_999_990_000_000, 1_699_999_999_000_000, 1_699_999_998_000_000]
     rows = sink.rows([(1, 10, "a"), (1, 11, "b"), (2, 1, "c")], first_arrival_us=first_us, covered=[5, 1, 2])
     summary = sink.batch(0, [rows])
-    assert (summary.rows, summary.updates, summary.delivered, summary.superseded, summary.keys) == (3, 8, 2, 6, 2)
+    assert (summary.rows, summary.updates, summary.applied, summary.superseded, summary.keys) == (3, 8, 2, 6, 2)
     assert dataclasses.asdict(summary.staleness) == {"mean": 6.0, "p50": 2.0, "p99": 10.0, "max": 10.0}
     ((version, read),) = read_summaries(str(sink.path))
     assert (version, read) == (1, summary)
@@ -192,7 +192,7 @@ def test_what_was_missed_stays_due_and_grows():
 
 
 def test_logs_get_checkpoints_and_feeds_are_put_together(hosted, often):
-    a, feed = hosted.table("a"), hosted.table("feed", key=(), keep="all")
+    a, feed = hosted.table("a"), hosted.table("feed", key=(), history="all")
     off = hosted.table("off", options=(("maintenance", "off"),))
     for number in range(4 * often):
         hosted.batch(number, [a, feed, off], {"a": [(1, f"{number}")], "feed": [(number, "x")], "off": [(1, "x")]})
@@ -205,7 +205,7 @@ def test_logs_get_checkpoints_and_feeds_are_put_together(hosted, often):
     assert hosted.rows(feed) == [(number, "x") for number in range(4 * often)]
     assert len(DeltaTable(feed.location).file_uris()) < 4 * often
     for table in (a, off):
-        assert any(summary.maintained for _, summary in LatestTable(table.location).history()) == (table is a)
+        assert any(summary.maintained for _, summary in LatestTable(table.location).commits()) == (table is a)
 
 
 def test_the_budget_ends_it_and_the_most_overdue_comes_first(hosted, often):

@@ -170,7 +170,7 @@ updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()
 def test_replaying_all_input_changes_no_row(tmp_path_factory, batches, cuts, timed):
     """With a new checkpoint, cut into other batches: every row stays as it is, but for the number of its arrival."""
     folder: Path = tmp_path_factory.mktemp("replay")
-    options = {"key": "k", "buckets": "2"} | ({"time": "t"} if timed else {})
+    options = {"key": "k", "buckets": "2"} | ({"eventTime": "t"} if timed else {})
     first, second = (Sink(folder, options=options, query_id=name) for name in ("first", "second"))
 
     def write(sink: Sink, batch: int, rows: Updates, seq: int) -> None:
@@ -200,15 +200,15 @@ def test_replaying_all_input_changes_no_row(tmp_path_factory, batches, cuts, tim
     runs=st.lists(st.lists(updates, min_size=1, max_size=2), min_size=2, max_size=4),
     keep=st.sampled_from(["latest", "latest 2"]),
 )
-@example(runs=[[[(0, 0, False), (0, 1, True), (0, 1, False)]], [[]]], keep="latest 2")
-@example(runs=[[[(0, 0, False)], [(0, 1, True)]], [[(0, 1, False)], [(0, 0, False)]]], keep="latest 2")
+@example(runs=[[[(0, 0, False), (0, 1, True), (0, 1, False)]], [[]]], history="latest 2")
+@example(runs=[[[(0, 0, False)], [(0, 1, True)]], [[(0, 1, False)], [(0, 0, False)]]], history="latest 2")
 def test_over_checkpoints_the_later_arrival_stays(tmp_path_factory, runs, keep):
     folder: Path = tmp_path_factory.mktemp("checkpoints")
     arrived: dict[tuple[int, int], str | None] = {}
     deleted: set[tuple[int, int]] = set()
     sink: Sink | None = None
     for run, batches in enumerate(runs):
-        sink = Sink(folder, options={"key": "k", "time": "t", "buckets": "2", "keep": keep}, query_id=f"query-{run}")
+        sink = Sink(folder, options={"key": "k", "eventTime": "t", "buckets": "2", "history": keep}, query_id=f"query-{run}")
         seq = 0
         for number, rows in enumerate(batches):
             given = [(key, time, None if gone else f"{run}/{seq + at}") for at, (key, time, gone) in enumerate(rows)]

@@ -45,7 +45,7 @@ def test_a_row_for_each_commit(metered, tmp_path):
         write(metered, batch_id)
     duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
     got = duckdb.sql(
-        "select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending, "
+        "select batch_id, epoch_us(committed_at), rows, applied, keys, staleness_p99_s, target, target_met, pending, "
         "conflicts, late "
         "from metrics order by batch_id"
     ).fetchall()

@@ -108,8 +108,8 @@ def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
 def test_two_queues_one_after_the_other(sink):
     """Rows arrive at the first and leave the last; what waits, waits in either."""
     late = Ages.of(np.array([9_000_000]))
-    report(sink, 0, 4, 7.5, waiting=2, arrived=10, delivered=6, superseded=2, ages=Ages.of(np.array([1_000_000])))
-    report(sink, 0, 4, 20.0, waiting=3, queue=1, arrived=6, delivered=1, superseded=2, ages=late)
+    report(sink, 0, 4, 7.5, waiting=2, arrived=10, applied=6, superseded=2, ages=Ages.of(np.array([1_000_000])))
+    report(sink, 0, 4, 20.0, waiting=3, queue=1, arrived=6, applied=1, superseded=2, ages=late)
     summary = commit(sink, 4)
     assert summary.queue is not None
     assert dataclasses.astuple(summary.queue)[1:4] == (10, 1, 4)
@@ -120,9 +120,9 @@ def test_two_queues_one_after_the_other(sink):
 
 def test_shards_of_the_batch_are_summed_and_the_others_still_wait(sink):
     ages = Ages.of(np.array([1_000_000, 3_000_000]))
-    report(sink, 0, 4, 7.5, waiting=2, arrived=10, delivered=2, superseded=5, older=1, conflicts=1, shed=3, ages=ages)
-    report(sink, 1, 4, arrived=1, delivered=1, ages=Ages.of(np.array([8_000_000])))
-    report(sink, 2, 3, 90.0, waiting=5, arrived=100, delivered=100)  # had no part in batch 4
+    report(sink, 0, 4, 7.5, waiting=2, arrived=10, applied=2, superseded=5, older=1, conflicts=1, shed=3, ages=ages)
+    report(sink, 1, 4, arrived=1, applied=1, ages=Ages.of(np.array([8_000_000])))
+    report(sink, 2, 3, 90.0, waiting=5, arrived=100, applied=100)  # had no part in batch 4
     summary = commit(sink, 4)
     queue = summary.queue
     assert queue is not None
@@ -142,13 +142,13 @@ def test_reports_of_earlier_batches_count_for_nothing(sink):
 
 def test_a_target_and_what_it_would_take(make_sink):
     sink = make_sink(target="p99 < 6 s")
-    report(sink, 0, 0, 9.0, waiting=100, delivered=50)
+    report(sink, 0, 0, 9.0, waiting=100, applied=50)
     summary = commit(sink, 0)
     # 50 rows in 2 s; 8 of 10 s were waiting, 4 would do.
     assert (summary.target, summary.target_met) == ("p99 < 6.0 s", False)
     assert summary.needed_rows_per_s == pytest.approx(50)
     assert summary.needed_budget == 100
-    report(sink, 0, 1, 99.0, waiting=100, delivered=50)
+    report(sink, 0, 1, 99.0, waiting=100, applied=50)
     met = commit(sink, 1, 5.0)
     assert (met.target_met, met.needed_rows_per_s) == (True, None)
 
@@ -163,7 +163,7 @@ def test_a_target_and_what_it_would_take(make_sink):
 )
 def test_what_a_target_goes_by(make_sink, target, report_of, age_s, met):
     sink = make_sink(target=target, system=age_s is not None)
-    report(sink, 0, 0, delivered=50, **report_of)
+    report(sink, 0, 0, applied=50, **report_of)
     summary = sink.batch(0, [sink.rows([(1, 10, "a")])]) if age_s is None else commit(sink, 0, age_s)
     assert summary.target_met is met
     assert report_of or summary.needed_rows_per_s is None, "more rows a second would not help"
@@ -173,14 +173,14 @@ def test_the_figures_of_a_run(make_sink):
     sink = make_sink(target="mean < 8 s")
     assert run_figures([]) is None
     for batch_id, age in enumerate([4.0, 6.0, 20.0]):
-        report(sink, 0, batch_id, 9.0, waiting=3, delivered=1)
+        report(sink, 0, batch_id, 9.0, waiting=3, applied=1)
         commit(sink, batch_id, age)
     summaries = [summary for _, summary in read_summaries(str(sink.path))]
     spread = [dataclasses.replace(each, committed_at_us=NOW_US + n * 10**7) for n, each in enumerate(summaries)]
     other = dataclasses.replace(spread[0], query_id="another")
     run = run_figures([other, *spread])
     assert run is not None
-    assert (run.commits, run.delivered, run.pending, run.oldest, run.seconds) == (3, 3, 3, 9.0, 24.0)
+    assert (run.commits, run.applied, run.pending, run.oldest, run.seconds) == (3, 3, 3, 9.0, 24.0)
     assert run.staleness is not None
     assert (run.staleness.mean, run.staleness.max) == (10.0, 20.0)
     assert run.target_met == pytest.approx(2 / 3)

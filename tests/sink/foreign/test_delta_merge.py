@@ -88,7 +88,7 @@ def test_a_query_exactly_once(spark, make_sink, ordinary, tmp_path):
 
     def run() -> None:
         df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(feed))
-        writer = write_latest(df, ordinary, key="k", event_time="t", engine="merge", checkpointLocation=str(checkpoint))
+        writer = write_latest(df, ordinary, key="k", event_time="t", engine="merge", checkpoint=str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     write_rows(sink, feed, 0, ((1, 10, "a"), (2, 10, "b")))
@@ -208,7 +208,7 @@ def test_deletions_by_a_condition(spark, ordinary):
     write_deltalake(ordinary, pa.table({"t": [1, 1], "v": ["a", "b"], "k": [1, 2], "more": ["", ""]}), mode="append")
     df = spark.createDataFrame([(1, 2, "gone"), (2, 0, "gone")], "k BIGINT, t BIGINT, v STRING")
     write_batch(
-        df, ordinary, key="k", event_time="t", engine="merge", deleteWhen="v = 'gone'", txnAppId="test", txnVersion=0
+        df, ordinary, key="k", event_time="t", engine="merge", delete_when="v = 'gone'", txnAppId="test", txnVersion=0
     )
     assert read_by_key(ordinary, "k", "t", "v") == {2: (1, "b")}
 
@@ -224,7 +224,7 @@ def test_what_is_refused(spark, make_sink, ordinary, tmp_path):
     with pytest.raises(SchemaError, match="has no column x"):
         write_batch(df.withColumn("x", df["k"]), ordinary, key="k", engine="merge")
     with pytest.raises(OptionError, match="does not know buckets, metricsLocation"):
-        write_batch(df, ordinary, key="k", engine="merge", buckets=4, metricsLocation="m")
+        write_batch(df, ordinary, key="k", engine="merge", buckets=4, metrics_location="m")
     with pytest.raises(PySparkException, match="a row has no time"):
         write_batch(
             df.selectExpr("k", "CAST(NULL AS BIGINT) t", "v"), ordinary, key="k", event_time="t", engine="merge"

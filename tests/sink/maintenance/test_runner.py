@@ -43,8 +43,8 @@ def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
         for line in place.read_text().splitlines():
             action = json.loads(line)
             named = [action["add"]["path"]] if "add" in action else []
-            delivered = action.get("commitInfo", {}).get("upstreamDelivered", {})
-            for path in [*named, *delivered.get("deletions", {})]:
+            applied = action.get("commitInfo", {}).get("upstreamApplied", {})
+            for path in [*named, *applied.get("deletions", {})]:
                 os.utime(sink.path / path, (when, when))
         os.utime(place, (when, when))
 
@@ -99,7 +99,7 @@ def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_si
 
 def deletions(sink: Any, version: int) -> list[str]:
     info = json.loads((sink.path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()[0])["commitInfo"]
-    return list(info.get("upstreamDelivered", {}).get("deletions", {}))
+    return list(info.get("upstreamApplied", {}).get("deletions", {}))
 
 
 def test_the_number_of_versions_binds_however_young_they_are(make_sink):
@@ -241,7 +241,7 @@ def test_files_that_a_restore_brought_back_stay(make_sink):
 
 def test_small_files_of_a_table_with_mapped_names_become_few(make_sink, monkeypatch):
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a mapped name", pa.string())])
-    sink = make_sink(columns, keep="all", buckets="1", maintenance="off", engine="rewrite")
+    sink = make_sink(columns, history="all", buckets="1", maintenance="off", engine="rewrite")
     for number in range(9):
         sink.batch(number, [sink.rows([(number, 1, "x")], seq=number)])
     rows, version, files, now = sink.latest(), sink.version(), sink.files(), time.time_ns() // 1000

@@ -10,7 +10,7 @@ from upstream.core.rows.key import Key
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.delta_format.latest_table import SEQ
 from upstream.sink.merge.batch_rows import BatchRows
-from upstream.sink.spec.history import Keep
+from upstream.sink.spec.history import History
 from upstream.sink.spec.layout import Layout
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -19,7 +19,7 @@ DATA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string()), (SE
 
 def layout(time: str | None = "t", keep: int | None = 1, **more: Any) -> Layout:
     fields = tuple((name, json.dumps(kind)) for name, kind in (("k", "string"), ("t", "long"), ("v", "string")))
-    return Layout(Key(("k",)), time, 4, fields, progress_time="t", keep=Keep(keep), **more)
+    return Layout(Key(("k",)), time, 4, fields, progress_time="t", history=History(keep), **more)
 
 
 def data(*rows: tuple[Any, ...]) -> pa.Table:

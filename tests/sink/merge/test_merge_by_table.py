@@ -59,7 +59,7 @@ def test_the_table_is_that_of_a_plain_computation(
     schema = pa.schema([*columns, ("t", pa.int64()), ("v", VALUE)])
     home = tmp_path_factory.mktemp("table")
     place = {"buckets": "2", "indexLocation": str(home / "index"), "maintenance": "off"}
-    sink = dataclasses.replace(make_sink(schema, key=key, time="t" if timed else "", **place), folder=home)
+    sink = dataclasses.replace(make_sink(schema, key=key, eventTime="t" if timed else "", **place), folder=home)
     rows = [Row(*row[:2], seq, row[2]) for seq, row in enumerate(arrivals)]
     model: dict[int, Row] = {}
     hashes = key_index.key_hashes
@@ -106,7 +106,7 @@ def as_batch(sink: Sink, value_of: Any, rows: list[Row]) -> pa.RecordBatch:
 
 def counts_of(model: dict[int, Row], batch: list[Row], timed: bool) -> dict[str, int]:
     """What a batch's summary counts; the model takes its rows in."""
-    found = dict.fromkeys(("updates", "delivered", "superseded", "older", "deleted", "absent"), 0)
+    found = dict.fromkeys(("updates", "applied", "superseded", "older", "deleted", "absent"), 0)
     found["updates"] = len(batch)
 
     def order(row: Row) -> tuple[int, int]:
@@ -120,10 +120,10 @@ def counts_of(model: dict[int, Row], batch: list[Row], timed: bool) -> dict[str,
             found["older"] += 1
             continue
         model[key] = newest
-        found["delivered"] += live or not newest.gone
+        found["applied"] += live or not newest.gone
         found["deleted"] += live and newest.gone
         found["absent"] += newest.gone and not live
-    found["superseded"] = len(batch) - found["delivered"]
+    found["superseded"] = len(batch) - found["applied"]
     return found
 
 

@@ -84,7 +84,7 @@ def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, ke
     numbered = [(*row, seq) for seq, row in enumerate(rows)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
-    sink = new_sink(keep=keep, buckets="2")
+    sink = new_sink(history=keep, buckets="2")
     sink.options |= {"setAside": "late,conflicts", "deadLetters": f"{sink.folder}/letters"}
     bound, late = -100, Counter[tuple[Any, ...]]()
     for batch_id, batch in enumerate(batches):
@@ -197,7 +197,7 @@ def test_rows_with_text_that_is_none_are_kept_out(make_sink, column):
     assert sink.latest() == {"b": (1, "y")}
     summary = last_summary(DeltaTable(str(sink.path)), "query-1")
     assert summary is not None
-    assert (summary.rows, summary.updates, summary.delivered, summary.no_text) == (4, 1, 1, 3)
+    assert (summary.rows, summary.updates, summary.applied, summary.no_text) == (4, 1, 1, 3)
     found = sorted(put_aside(sink, "text"), key=lambda row: row["_upstream_seq"])
     assert [row[column] for row in found] == ["\\xff"] * 3
     assert [(row["t"], row["_upstream_deleted"], row["origin"]) for row in found] == [

@@ -282,7 +282,7 @@ def test_a_table_from_runs_is_the_table_from_memory(make_sink, small):
     rows = [(key % 37, key, str(key)) for key in range(300)]
     summary = sink.batch(0, [sink.rows(rows[start : start + 20], seq=start) for start in range(0, 300, 20)])
     assert sink.latest() == {key: (time, value) for key, time, value in rows}
-    assert (summary.rows, summary.updates, summary.delivered, summary.keys) == (300, 300, 37, 37)
+    assert (summary.rows, summary.updates, summary.applied, summary.keys) == (300, 300, 37, 37)
     assert [path for path in small.iterdir() if path.name.startswith("upstream-")] == []
 
 
@@ -309,7 +309,7 @@ from upstream.sink.merge import task
 
 rows, buckets = int(sys.argv[3]), sys.argv[4]
 columns = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.float64())])
-sink = Sink(Path(sys.argv[2]), columns, {"key": "k", "time": "t", "buckets": buckets}, system=False)
+sink = Sink(Path(sys.argv[2]), columns, {"key": "k", "eventTime": "t", "buckets": buckets}, system=False)
 
 def batches():
     rng = np.random.default_rng(1)

@@ -43,7 +43,7 @@ def test_many_arrivals_stay_small_and_nearly_right():
 @st.composite
 def a_run(draw: Any) -> tuple[int, list[tuple[int, int]], list[int]]:
     """Arrivals of some keys, and the ends of batches; a batch delivers each key that has come since the key was last
-    delivered.
+    applied.
     """
     keys = draw(st.integers(1, 4))
     arrivals = draw(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, keys - 1)), min_size=1, max_size=30))

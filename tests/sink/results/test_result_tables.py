@@ -111,7 +111,7 @@ def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hoste
     forms: list[tuple[dict[str, Any], list[tuple[Any, ...]]]] = [
         ({}, [(1, "x")]),
         ({"schema": OTHERS, "key": Key(("name",)), "buckets": 5}, [("n", 0.5), ("m", 1.5)]),
-        ({"key": (), "keep": "all"}, [(1, "x"), (1, "x")]),
+        ({"key": (), "history": "all"}, [(1, "x"), (1, "x")]),
         ({"schema": pa.schema([("k", pa.int64()), ("at", pa.timestamp("us"))])}, []),
         ({"schema": pa.schema([("k", pa.int64()), ("count(*) of it", pa.int64())])}, [(1, 9)]),
         ({}, []),
@@ -120,9 +120,9 @@ def test_another_text_of_the_query_may_have_other_columns_and_another_kind(hoste
         table = hosted.table("a", number, **form)
         hosted.batch(2 * number, [table], {"a": rows})
         assert hosted.rows(table) == sorted(rows)
-        more = [row for row in rows[:1] for _ in range(2)] if form.get("keep") else rows[:1]
+        more = [row for row in rows[:1] for _ in range(2)] if form.get("history") else rows[:1]
         hosted.batch(2 * number + 1, [table], {"a": more})
-        assert hosted.rows(table) == sorted([*rows, *more] if form.get("keep") else rows)
+        assert hosted.rows(table) == sorted([*rows, *more] if form.get("history") else rows)
         report = LatestTable(table.location).check()
         assert report.healthy, report.findings
         found = DeltaTable(table.location).scan()  # noqa: F841 DuckDB finds it by its name
@@ -184,12 +184,12 @@ def test_who_follows_a_table_is_told_that_its_columns_are_others(hosted):
     hosted.batch(0, [a], {"a": [(1, "x")]})
     log = TableLog(TableFolder(a.location))
     table_id = str(DeltaTable(a.location).metadata().id)
-    made = log.delivered(0, table_id)
+    made = log.applied(0, table_id)
     assert made is not None
     assert sum(made.rows.values()) == 1
     hosted.batch(1, [hosted.table("a", 2, schema=OTHERS, key=Key(("name",)))], {"a": [("n", 1.0)]})
     with pytest.raises(FeedChangedError, match=r"version 1 .* has replaced its rows by others with other columns"):
-        log.delivered(1, table_id)
+        log.applied(1, table_id)
 
 
 @pytest.mark.parametrize("columns", [COLUMNS, pa.schema([("k", pa.int64()), ("w", pa.float64())])])
@@ -233,9 +233,9 @@ def test_who_follows_a_table_hears_what_another_incarnation_took_away(hosted):
     a = hosted.table("a", buckets=2)
     hosted.batch(0, [a], {"a": [(key, "old") for key in range(6)]})
     hosted.batch(1, [hosted.table("a", 2, buckets=2)], {"a": [(0, "new"), (9, "new")]})
-    delivered = DeltaTable(a.location).history(1)[0]["upstreamDelivered"]
-    assert sum(delivered["rows"].values()) == 2
-    keys = [pa.parquet.read_table(f"{a.location}/{path}").column("k").to_pylist() for path in delivered["deletions"]]
+    applied = DeltaTable(a.location).history(1)[0]["upstreamApplied"]
+    assert sum(applied["rows"].values()) == 2
+    keys = [pa.parquet.read_table(f"{a.location}/{path}").column("k").to_pylist() for path in applied["deletions"]]
     assert sorted(itertools.chain(*keys)) == [1, 2, 3, 4, 5]
 
 
@@ -255,8 +255,8 @@ def test_only_what_commits_name_stays(hosted):
         assert (hosted.tables.commit([a], results, number, None)["a"].stray_buckets > 0) == (len(parts) > 1)
         assert hosted.tables.commit([a], results, number, None) == {}
         assert dict(hosted.rows(a))[5] == f"{number}"
-        delivered = DeltaTable(a.location).history(1)[0]["upstreamDelivered"]
-        named |= {*delivered["rows"], *delivered["deletions"]}
+        applied = DeltaTable(a.location).history(1)[0]["upstreamApplied"]
+        named |= {*applied["rows"], *applied["deletions"]}
         assert _files(a) == named
     assert any("deleted/" in path for path in named)
 
@@ -272,8 +272,8 @@ def test_files_are_on_the_disk_before_the_entry_that_names_them(hosted, monkeypa
         sync(folder, listed)
 
     def puts(folder: TableFolder, path: str, content: bytes) -> bool:
-        delivered = json.loads(content.splitlines()[0])["commitInfo"]["upstreamDelivered"]
-        assert {*delivered["rows"], *delivered["deletions"]} <= synced
+        applied = json.loads(content.splitlines()[0])["commitInfo"]["upstreamApplied"]
+        assert {*applied["rows"], *applied["deletions"]} <= synced
         return put(folder, path, content)
 
     monkeypatch.setattr(TableFolder, "sync", syncs)
@@ -288,7 +288,7 @@ def test_files_are_on_the_disk_before_the_entry_that_names_them(hosted, monkeypa
 
 def _scenario(hosted: Hosted) -> Callable[[], Any]:
     """Before: four tables. Then a batch: one goes on, one starts over with nothing, one is a feed, one is new."""
-    going, anew, feed = hosted.table("going", buckets=2), hosted.table("anew"), hosted.table("feed", key=(), keep="all")
+    going, anew, feed = hosted.table("going", buckets=2), hosted.table("anew"), hosted.table("feed", key=(), history="all")
     rows = [(key, "old") for key in range(6)]
     hosted.batch(0, [going, anew, feed], {"going": rows, "anew": rows, "feed": rows})
     tables = [going, hosted.table("anew", 2), feed, hosted.table("new", 2)]

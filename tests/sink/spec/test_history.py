@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kit.splits import split
 
 from upstream.conf.errors import MalformedRowError, OptionError, TableError
-from upstream.sink.spec.history import Keep, newest_of_each
+from upstream.sink.spec.history import History, newest_of_each
 
 Row = tuple[int, int, int, bool]
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3), st.booleans()), max_size=40)
@@ -53,13 +53,13 @@ def test_the_rule_is_what_a_plain_model_says(rows, count, data):
 @given(data=st.data(), rows=ROWS, count=st.integers(2, 3))
 def test_a_small_history_in_any_order(new_sink, data, rows, count):
     numbered = [(key, time, seq, gone) for seq, (key, time, gone) in enumerate(rows)]
-    sink = new_sink(keep=f"latest {count}", buckets="2")
+    sink = new_sink(history=f"latest {count}", buckets="2")
     for batch_id, batch in enumerate(split(data, data.draw(st.permutations(numbered)))):
         tasks = [[as_batch(sink, part)] for part in split(data, batch)]
         summary = sink.batch(batch_id, *tasks)
         assert sink.batch(batch_id, *tasks) is None
         if summary is not None:
-            assert summary.updates == summary.delivered + summary.superseded
+            assert summary.updates == summary.applied + summary.superseded
             assert summary.keys == sink.table().num_rows
     if rows:
         found = sink.table()
@@ -74,25 +74,25 @@ def as_batch(sink: Any, rows: list[Row]) -> pa.RecordBatch:
 
 
 def test_counts_of_a_small_history(make_sink):
-    sink = make_sink(keep="latest 2")
+    sink = make_sink(history="latest 2")
     first = sink.batch(0, [sink.rows([(1, 1, "a"), (1, 2, "b"), (1, 3, "c"), (2, 1, "x")])])
-    assert (first.delivered, first.superseded, first.keys) == (3, 1, 3)
+    assert (first.applied, first.superseded, first.keys) == (3, 1, 3)
     again = sink.batch(1, [sink.rows([(1, 1, "late"), (1, 3, "C")], seq=10)])
-    assert (again.delivered, again.older, again.conflicts, again.keys) == (1, 1, 1, 3)
+    assert (again.applied, again.older, again.conflicts, again.keys) == (1, 1, 1, 3)
     gone = sink.batch(2, [as_batch(sink, [(1, 2, 20, True), (3, 5, 21, True)])])
-    assert (gone.delivered, gone.deleted, gone.absent, gone.keys) == (1, 1, 1, 2)
+    assert (gone.applied, gone.deleted, gone.absent, gone.keys) == (1, 1, 1, 2)
     late = sink.batch(3, [sink.rows([(1, 1, "later still"), (3, 4, "older")], seq=30)])
-    assert (late.delivered, late.older) == (0, 2)
+    assert (late.applied, late.older) == (0, 2)
 
 
-@pytest.mark.parametrize("options", [{}, {"key": "", "time": ""}])
+@pytest.mark.parametrize("options", [{}, {"key": "", "eventTime": ""}])
 def test_all_rows_with_and_without_a_key(make_sink, options):
-    sink = make_sink(keep="all", **options)
+    sink = make_sink(history="all", **options)
     rows = [(1, 5, "a"), (1, 5, "a"), (2 if "key" not in options else None, 4, "b")]
     for batch_id in (0, 1):
         first = sink.batch(batch_id, [sink.rows(rows)], [sink.rows(rows[:1])])
         assert sink.batch(batch_id, [sink.rows(rows)]) is None
-        assert (first.rows, first.delivered, first.superseded, first.conflicts) == (4, 4, 0, 0)
+        assert (first.rows, first.applied, first.superseded, first.conflicts) == (4, 4, 0, 0)
     assert sorted(sink.table().column("v").to_pylist()) == ["a"] * 6 + ["b"] * 2
     assert sink.live_files() == sink.files()
     with pytest.raises(MalformedRowError, match="delete their keys"):
@@ -100,7 +100,7 @@ def test_all_rows_with_and_without_a_key(make_sink, options):
 
 
 def test_another_writer_beside_all_rows(make_sink):
-    one, two = (make_sink(keep="all", query_id=f"query-{number}") for number in (1, 2))
+    one, two = (make_sink(history="all", query_id=f"query-{number}") for number in (1, 2))
     one.batch(0, [one.rows([(1, 1, "a")])])
     results = one.tasks([one.rows([(1, 2, "b")])])
     two.batch(0, [two.rows([(1, 3, "c")])])
@@ -110,20 +110,20 @@ def test_another_writer_beside_all_rows(make_sink):
 
 def test_a_query_does_not_change_what_a_table_keeps(make_sink):
     make_sink().batch(0, [make_sink().rows([(1, 1, "a")])])
-    with pytest.raises(TableError, match=r"keep unset, this query has latest 3.*`upstream keep`"):
-        make_sink(keep="latest 3").writer()
+    with pytest.raises(TableError, match=r"keep unset, this query has latest 3.*`upstream set-history`"):
+        make_sink(history="latest 3").writer()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "latest 2", "time": ""}, "keep=latest 2 needs a time column"),
-        ({"keep": "latest 2", "guard": "arrival"}, "no guard=arrival"),
-        ({"keep": "latest 0"}, "'latest N' or all"),
+        ({"history": "latest 2", "eventTime": ""}, "history=latest 2 needs a time column"),
+        ({"history": "latest 2", "sequenceBy": "_arrival"}, "no sequenceBy=_arrival"),
+        ({"history": "latest 0"}, "'latest N' or all"),
         ({"keep": "newest"}, "is not latest"),
-        ({"keep": "all", "deleteWhen": "v"}, "deleteWhen needs another keep"),
-        ({"keep": "all", "setAside": "conflicts"}, "setAside=conflicts needs a time column"),
-        ({"guard": "time", "time": ""}, "guard=time needs a time column"),
+        ({"history": "all", "deleteWhen": "v"}, "deleteWhen needs a history other than all"),
+        ({"history": "all", "setAside": "conflicts"}, "setAside=conflicts needs a time column"),
+        ({"guard": "time", "eventTime": ""}, "guard=time needs a time column"),
         ({"key": ""}, "not told its key"),
     ],
 )
@@ -134,16 +134,16 @@ def test_options_that_do_not_go_together(make_sink, options, message):
 
 def test_keep_reports_itself():
     given_texts = ("Latest", "latest 1", "latest  12", " ALL")
-    assert [str(Keep.parse(text)) for text in given_texts] == ["latest", "latest", "latest 12", "all"]
+    assert [str(History.parse(text)) for text in given_texts] == ["latest", "latest", "latest 12", "all"]
 
 
 def test_time_that_does_not_decide(make_sink):
-    sink = make_sink(guard="arrival")
+    sink = make_sink(sequence_by="_arrival")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     summary = sink.batch(1, [sink.rows([(1, 5, "later"), (2, None, "timeless")], seq=10), sink.punctuation(7)])
     assert sink.latest() == {1: (5, "later"), 2: (None, "timeless")}
-    assert (summary.delivered, summary.conflicts, summary.low_watermark) == (2, 0, 7)
+    assert (summary.applied, summary.conflicts, summary.low_watermark) == (2, 0, 7)
     # A table whose time does not decide is the same as one without a time: one query may name it and another not.
-    other = make_sink(time="", query_id="query-2")
+    other = make_sink(eventTime="", query_id="query-2")
     other.batch(0, [other.rows([(1, 1, "last")])])
     assert other.latest()[1] == (1, "last")

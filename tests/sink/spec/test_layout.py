@@ -33,7 +33,7 @@ def test_the_table_records_its_layout(make_sink):
     ("options", "columns", "error", "message"),
     [
         ({"key": "k,v"}, BASE, TableError, r'has key \["k"\]'),
-        ({"time": ""}, BASE, TableError, "has time t"),
+        ({"eventTime": ""}, BASE, TableError, "has time t"),
         ({"time": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has time t"),
         ({"buckets": "8"}, BASE, TableError, "has buckets 4.*rebucket"),
         ({}, BASE[:2], SchemaError, "v is missing from the query"),
@@ -70,8 +70,8 @@ def test_columns_in_another_order_fit(make_sink):
         ([*BASE, ("K", pa.int64())], {}, r"'k' and 'K' differ in case alone.*toDF"),
         ([*BASE, ("k", pa.int64())], {}, "'k' occurs 2 times"),
         (BASE, {"key": "nope"}, "key column 'nope' is not among the columns k, t, v"),
-        (BASE, {"time": "nope"}, "time column 'nope' is not among"),
-        (BASE, {"time": "v"}, "time column 'v' is of type string.*to_timestamp"),
+        (BASE, {"eventTime": "nope"}, "time column 'nope' is not among"),
+        (BASE, {"eventTime": "v"}, "time column 'v' is of type string.*to_timestamp"),
         ([*BASE, ("m", pa.map_(pa.string(), pa.int64()))], {"key": "m"}, "key column 'm' is of type map<string, long>"),
         ([*BASE, ("l", pa.list_(pa.int64()))], {"key": "l"}, "key column 'l' is of type array<long>"),
         ([*BASE, ("d", pa.duration("us"))], {}, "interval"),
@@ -83,7 +83,7 @@ def test_columns_that_cannot_be_held(make_sink, columns, options, message):
 
 
 def test_spark_types():
-    options = SinkOptions(path="/t", key=Key(("K",)), time="T")
+    options = SinkOptions(path="/t", key=Key(("K",)), eventTime="T")
     layout = Layout.of(options, StructType([StructField("k", CharType(3), False), StructField("t", TimestampType())]))
     assert (layout.key, layout.time) == (("k",), "t")  # found whatever the case, spelled as in the schema
     assert layout.arrow_schema().field("k") == pa.field("k", pa.string())

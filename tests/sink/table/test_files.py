@@ -18,7 +18,7 @@ from upstream.sink.table.files import apart
 from upstream.storage.folder import TableFolder
 
 WINDOWS = pa.schema([("k", pa.string()), ("w", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
-KEYED = {"key": "k,w", "time": "t", "buckets": "2"}
+KEYED = {"key": "k,w", "eventTime": "t", "buckets": "2"}
 
 Row = tuple[str, int, int, int]
 
@@ -72,7 +72,7 @@ def grown(sink: Any, batches: int, rows: int) -> Any:
         some = numbers.integers(0, 2**60, (rows, 2)).tolist()
         given_rows = [(f"k{at}", batch_id, time, value) for at, (time, value) in enumerate(some)]
         summary = sink.batch(batch_id, [sink.rows(given_rows, seq=rows * batch_id)])
-        assert (summary.delivered, summary.keys) == (rows, rows * (batch_id + 1))
+        assert (summary.applied, summary.keys) == (rows, rows * (batch_id + 1))
     return sink
 
 
@@ -95,7 +95,7 @@ def test_those_who_follow_a_growing_table_get_each_row_once(make_sink):
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 9, 3)
     log, table_id = TableLog(TableFolder(str(sink.path))), str(DeltaTable(sink.path).metadata().id)
     for version in range(1, sink.version() + 1):
-        found = log.delivered(version, table_id)
+        found = log.applied(version, table_id)
         assert found is not None
         ((path, fresh),) = found.rows.items()
         windows = pq.ParquetFile(sink.path / path).read(columns=["w"]).column("w").to_pylist()

@@ -103,13 +103,13 @@ def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink, 
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(make_sink, keep, time, tasks):
     """Whatever its number: a new checkpoint may read its input in another order."""
-    sink, other = (make_sink(keep=keep, buckets="1", query_id=f"query-{number}") for number in (1, 2))
+    sink, other = (make_sink(history=keep, buckets="1", query_id=f"query-{number}") for number in (1, 2))
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
     sink.batch(1, [marked(sink, [(1, 20, None), (3, 20, None)], seq=10)])
     DeltaTable(str(sink.path)).restore(1)
     replayed = [[marked(other, [(1, time, None)], seq=3)], [other.rows([(5, 1, "e")], seq=4)]]
     summary = other.batch(0, *(replayed if tasks == 2 else [[*replayed[0], *replayed[1]]]))
-    assert (summary.deleted, summary.delivered, summary.keys) == (1, 2, 3)
+    assert (summary.deleted, summary.applied, summary.keys) == (1, 2, 3)
     assert other.latest() == {2: (10, "b"), 3: (10, "c"), 5: (1, "e")}, "what the batch says nothing of stays as it is"
     assert buried(other) == {1: 20, 3: 20}
     assert other.batch(1, [other.rows([(1, 19, "older")], seq=30)]).older == 1
@@ -131,7 +131,7 @@ def test_all_input_read_anew_after_a_restore_gives_what_was_there(new_sink, batc
     count = sum(map(len, batches))
     times = iter(data.draw(st.permutations(range(count))))
     timed_batches = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
-    first = new_sink(keep=keep, buckets="2")
+    first = new_sink(history=keep, buckets="2")
     second = dataclasses.replace(first, query_id="query-2")
 
     def write(sink: Any, batch_id: int, rows: list[tuple[int, int, bool]], seq: int) -> None:

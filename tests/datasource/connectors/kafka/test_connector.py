@@ -97,7 +97,7 @@ def test_raw_is_as_sparks_own_source(topic, source, sender):
 def test_key_and_time_of_the_message_are_columns_where_they_are_named(topic, source, sender):
     name = topic()
     sender.send(name, b'{"n": 1}', key=b"one", timestamp=5000)
-    reader = source(name, key="_key", time="_timestamp")
+    reader = source(name, key="_key", eventTime="_timestamp")
     assert reader.connector.schema().names == ["n", "_key", "_timestamp"]
     (row,) = reader.rows()
     assert (row["n"], row["_key"]) == (1, "one")
@@ -121,7 +121,7 @@ def test_a_tombstone_has_its_key_from_the_message_and_its_place_among_the_rows(
     for key in keys:
         sender.send(name, None, key=key, timestamp=99)
     sender.send(name, b'{"k": 2, "j": "z", "ms": 20, "n": 2}', key=b"2")
-    reader = source(name, "k BIGINT, j STRING, ms BIGINT, n BIGINT", time="ms", timeFormat="epoch_ms", **options)
+    reader = source(name, "k BIGINT, j STRING, ms BIGINT, n BIGINT", eventTime="ms", timeFormat="epoch_ms", **options)
     rows = reader.rows()
     assert values(rows, "k") == [1, *expected, 2]
     assert [row.get("gone", False) for row in rows] == [False, *[True for _ in expected], False]

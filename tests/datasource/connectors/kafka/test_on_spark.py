@@ -28,7 +28,7 @@ def value(key: int, ms: int, n: int) -> bytes:
 def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options: Any) -> Any:
     checkpoint = {"checkpointLocation": str(folder / "checkpoint")}
     place = {"connector": "kafka", "kafka.bootstrap.servers": broker.address, "subscribe": topic}
-    form = {"schema": "k BIGINT, ms BIGINT, n BIGINT", "timeFormat": "epoch_ms", "progressDelay": "1 second"}
+    form = {"schema": "k BIGINT, ms BIGINT, n BIGINT", "timeFormat": "epoch_ms", "watermarkDelay": "1 second"}
     updates = upstream.latest(spark, key="k", event_time="ms", **{**place, **form, **checkpoint, **options})
     return upstream.write_latest(updates, str(folder / "table"), key="k", event_time="ms", buckets=2, **checkpoint)
 

@@ -9,7 +9,7 @@ from .following import Follower, some
 @pytest.fixture
 def make_first(tmp_path):
     def make(folder=tmp_path / "first", **options):
-        chosen = {"key": "k", "time": "t", "buckets": "2"} | options
+        chosen = {"key": "k", "eventTime": "t", "buckets": "2"} | options
         return Sink(folder, options={name: value for name, value in chosen.items() if value})
 
     return make

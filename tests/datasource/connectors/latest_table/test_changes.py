@@ -24,7 +24,7 @@ from upstream.datasource.connectors.latest_table.changes import (
     keep_after,
 )
 from upstream.delta_format.deletion_vectors import DeletionVector
-from upstream.delta_format.latest_table import BUCKET, DELIVERED_KEY, KEEP_PROPERTY, CommitChanges
+from upstream.delta_format.latest_table import BUCKET, APPLIED_KEY, HISTORY_PROPERTY, CommitChanges
 
 from .following import Follower, gone, options_of, some
 
@@ -58,7 +58,7 @@ def test_columns_of_any_name_a_key_in_a_struct_and_a_column_that_is_added(tmp_pa
     """Deletions of the newest rows have the key where rows have it."""
     place = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
     columns = pa.schema([("the place", place), ("t", pa.int64()), ("a,b", pa.string())])
-    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "1"})
+    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "eventTime": "t", "buckets": "1"})
     some(sink, 0, ({"id": 1, "be side": 5}, 10, "a"), ({"id": 2, "be side": 6}, 10, "b"))
     wider = dataclasses.replace(
         sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "mergeSchema": "true"}
@@ -109,7 +109,7 @@ def test_progress_is_that_of_the_rows_that_come(first, follow):
     assert changes(rows) == [("update_preimage", 1, 10, "a"), ("update_postimage", 1, 30, "b")]
     (state,) = follower.offset["progress"].values()
     assert state["received"] == 2, "the preimage did not arrive again"
-    assert follow(changes="full", time="v", timeFormat="").options.progress == "latent"
+    assert follow(changes="full", eventTime="v", timeFormat="").options.progress == "none"
 
 
 def test_limits_count_rows_that_may_leave_and_files(first, begun):
@@ -148,7 +148,7 @@ def test_wrong_words_and_what_goes_with_none_of_it(first, follow):
         ("did you mean 'full'", {"changes": "ful"}),
         ("did you mean 'changes'", {"change": "full"}),
         ("coalesce=true", {"changes": "full", "coalesce": "true"}),
-        ("progress=bounded", {"changes": "full", "progress": "bounded"}),
+        ("watermark=bounded", {"changes": "full", "watermark": "bounded"}),
     ):
         with pytest.raises(OptionError, match=message):
             follow(**options)
@@ -185,7 +185,7 @@ def action(kind: str, path: str, bucket: int | None, vector: DeletionVector | No
 
 
 def commit(rows: dict[str, int], deletions: dict[str, int]) -> Any:
-    return {"commitInfo": {DELIVERED_KEY: CommitChanges(0, rows, deletions).to_json()}}
+    return {"commitInfo": {APPLIED_KEY: CommitChanges(0, rows, deletions).to_json()}}
 
 
 def test_files_that_came_left_and_were_marked():
@@ -235,10 +235,10 @@ def test_how_many_rows_of_a_key_are_kept_after_a_commit():
         return {"metaData": {"configuration": properties}}
 
     assert keep_after([{"add": {}}], 3) == 3
-    assert keep_after([metadata(**{KEEP_PROPERTY: "latest 5"})], 1) == 5
-    assert keep_after([metadata(**{KEEP_PROPERTY: "latest"})], 5) == 1
+    assert keep_after([metadata(**{HISTORY_PROPERTY: "latest 5"})], 1) == 5
+    assert keep_after([metadata(**{HISTORY_PROPERTY: "latest"})], 5) == 1
     assert keep_after([metadata()], 5) == 1
-    assert keep_after([metadata(**{KEEP_PROPERTY: "all"})], 1) is None
+    assert keep_after([metadata(**{HISTORY_PROPERTY: "all"})], 1) is None
 
 
 # Of each key: whether it was there, whether it stays as it was, and whether a row of it came.

@@ -13,7 +13,7 @@ from kit.tables import read_table
 from upstream.core.rows.system_column import SYSTEM
 from upstream.delta_format.latest_table import SEQ
 from upstream.sink.admin.erase import erase_key
-from upstream.sink.admin.layout_change import change_keep
+from upstream.sink.admin.layout_change import change_history
 from upstream.sink.commit.sink_table import SinkTable
 
 from .following import Batches, Follower, options_of
@@ -86,10 +86,10 @@ def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
     by_delta_rs=st.booleans(),
 )
 # What is left of a file leaves with rows that were marked as dead before; delta-rs writes the entry in object stores.
-@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=False)
-@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=True)
-@example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], keep="latest 2", way="rewrite", by_delta_rs=False)
-@example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], keep="latest", way="vectors", by_delta_rs=False)
+@example(**TABLE, steps=MARKED, history="latest", way="vectors", by_delta_rs=False)
+@example(**TABLE, steps=MARKED, history="latest", way="vectors", by_delta_rs=True)
+@example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], history="latest 2", way="rewrite", by_delta_rs=False)
+@example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], history="latest", way="vectors", by_delta_rs=False)
 def test_changes_are_the_difference_between_versions(
     make_first, monkeypatch, before, steps, tasks, timed, buckets, keep, way, by_delta_rs
 ):
@@ -97,7 +97,7 @@ def test_changes_are_the_difference_between_versions(
     monkeypatch.setattr(SinkTable, "_puts_entry", lambda *_: not by_delta_rs)
     with tempfile.TemporaryDirectory() as folder:
         kind = options_of(way, monkeypatch, folder)
-        options = {"time": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
+        options = {"eventTime": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
         table = Table(make_first(Path(folder) / "first", **options), values=3)
         deletes = keep != "all"
 
@@ -157,7 +157,7 @@ def test_changes_are_the_difference_between_versions(
             elif step == "erase":
                 erase_key(str(table.sink.path), given_)
             elif step == "keep" and kept > 1:
-                change_keep(str(table.sink.path), "latest")
+                change_history(str(table.sink.path), "latest")
                 while follower.plan() != follower.offset:
                     follow()
                 kept = 1
@@ -186,10 +186,10 @@ class Chain(Batches):
     def __init__(self, first: Any, second: Any) -> None:
         super().__init__(first, values=1 << 30)
         self.first, self.second = first, second
-        self.delivered = self.received = 0
+        self.applied = self.received = 0
 
     def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
-        self.delivered += super().batch(rows, tasks).delivered
+        self.applied += super().batch(rows, tasks).applied
 
     def begin(self, limit: str) -> None:
         numbers = {"timeFormat": "epoch_us" if "time" in self.first.options else ""}
@@ -199,7 +199,7 @@ class Chain(Batches):
     def follow(self, *, dies: bool = False) -> bool:
         """One batch of the second query; whether there was one."""
         if self.follower.offset["batch"] == 0:
-            self.delivered = self.first.table().num_rows  # it begins with the table as it is now
+            self.applied = self.first.table().num_rows  # it begins with the table as it is now
         end = self.follower.plan()
         if end == self.follower.offset:
             return False
@@ -250,6 +250,6 @@ def test_the_chained_table_equals_the_first(make_first, monkeypatch, before, ste
                 chain.follow(dies=step == "die")
         while chain.follow():
             pass
-        assert chain.received == chain.delivered
+        assert chain.received == chain.applied
         expected = chain.first.latest()
         assert (chain.second.latest() if chain.second.path.exists() else {}) == expected

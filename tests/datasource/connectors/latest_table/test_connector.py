@@ -77,7 +77,7 @@ def test_key_and_time_are_the_tables_unless_given(first, follow):
     some(first, 0, (1, 10, "a"))
     options = follow().options
     assert (options.key, options.time, options.progress) == (("k",), "t", "promised")
-    options = follow(key="v", progress="bounded").options
+    options = follow(key="v", watermark="bounded").options
     assert (options.key, options.time, options.progress) == (("v",), "t", "bounded")
 
 
@@ -225,9 +225,9 @@ def test_frozen_it_sees_nothing_newer(first, follow):
 
 
 def test_without_a_time_arrival_decides_and_deletions_come_through(make_first):
-    first = make_first(time="")
+    first = make_first(eventTime="")
     some(first, 0, (1, 10, "a"), (2, 10, "b"))
-    follower = Follower(first.path, timeFormat="epoch_us", time="t")
+    follower = Follower(first.path, timeFormat="epoch_us", eventTime="t")
     assert follower.options.progress is None
     first.batch(1, [gone(first, [(2, None, None)], 100)])
     follower.rows()
@@ -250,7 +250,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, first, follow):
     with pytest.raises(TableError, match="not made by"):
         Follower(tmp_path / "other")
     some(first, 0, (1, 10, "a"))
-    for word, options in (("punctuation", {"progress": "embedded"}), ("maxBytes", {"maxBytesPerTrigger": "1 MB"})):
+    for word, options in (("punctuation", {"watermark": "embedded"}), ("maxBytes", {"maxBytesPerTrigger": "1 MB"})):
         with pytest.raises(OptionError, match=word):
             follow(**options)
     with pytest.raises(SchemaError, match="no column 'w'"):

@@ -205,11 +205,11 @@ def pace_of(**given):
 
 
 def test_a_pace_must_be_given():
-    assert pace_of(speed="60", time="at", timeZone="CET").speed == 60
+    assert pace_of(speed="60", eventTime="at", timeZone="CET").speed == 60
     assert pace_of(rowsPerSecond="2").rows_per_second == 2
     for message, *wrong in (
-        ("of speed and rowsPerSecond", {}, {"speed": "1", "rowsPerSecond": "2", "time": "at"}),
-        ("without recorded event times", {"speed": "1"}, {"speed": "1", "time": "at", "progress": "heartbeat"}),
+        ("of speed and rowsPerSecond", {}, {"speed": "1", "rowsPerSecond": "2", "eventTime": "at"}),
+        ("without recorded event times", {"speed": "1"}, {"speed": "1", "eventTime": "at", "watermark": "arrival"}),
     ):
         for options in wrong:
             with pytest.raises(OptionError, match=message):
@@ -240,7 +240,7 @@ def test_files_of_any_kind(tmp_path, kind):
     else:
         lines = "key,ms,value\n" + "\n".join(",".join(map(str, row.values())) for row in table.to_pylist())
         path.write_bytes(gzip.compress(lines.encode()) if kind == "csv.gz" else lines.encode())
-    connector = from_files(path=path, time="ms", timeFormat="epoch_ms", speed=2)
+    connector = from_files(path=path, eventTime="ms", timeFormat="epoch_ms", speed=2)
     assert connector.feeds(None) == [str(path)]
     first = connector.advance(None, NOW_US, Limit())
     again = pickle.loads(pickle.dumps(connector))
@@ -249,6 +249,6 @@ def test_files_of_any_kind(tmp_path, kind):
     assert found.drop_columns("arrival").to_pylist() == table.to_pylist()
     assert [arrival - NOW_US for arrival in found["arrival"].to_pylist()] == [0, 250_000, 250_000, 1_000_000]
     assert step.ended == {str(path)}
-    connector = from_files(path=path, time="ms", timeFormat="epoch_ms", speed=3)
+    connector = from_files(path=path, eventTime="ms", timeFormat="epoch_ms", speed=3)
     with pytest.raises(FeedChangedError, match="not the one"):
         connector.advance(first.position, NOW_US + HOUR, Limit())

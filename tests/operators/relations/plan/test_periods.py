@@ -99,8 +99,8 @@ def test_the_state_forgets_groups_that_do_not_change_any_more():
         kept.append(evaluation.rows_kept)
     assert total == 50
     assert max(kept[10:]) <= 4 * kept[2]
-    assert evaluation.whole_from("q") is not None
+    assert evaluation.complete_from("q") is not None
     evaluation.add("late", bind(f"SELECT h FROM ({SQL}) WHERE c > 1", CATALOG).plan)
     late = evaluation.step({}, evaluation.low_watermark + 1).changes["late"]
     assert 0 < late.height < 5
-    assert evaluation.whole_from("late") is None
+    assert evaluation.complete_from("late") is None

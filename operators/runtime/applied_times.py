@@ -1,4 +1,4 @@
-"""The last delivered time of each key, so that no older row follows it."""
+"""The last applied time of each key, so that no older row follows it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class TimedKeys(NamedTuple):
         return key_codes(self.columns or [pa.array(self.numbers)])
 
 
-class DeliveredTimes:
-    """The time of each key's newest delivered row, until the low-watermark passes it.
+class AppliedTimes:
+    """The time of each key's newest applied row, until the low-watermark passes it.
 
     Entries are in runs by time. A lookup reads only runs with later times than its rows, and expiry removes whole runs.
     `key` has no fields if the keys' numbers distinguish them. If its columns have changed, the saved times are
@@ -46,7 +46,7 @@ class DeliveredTimes:
     def __init__(self, store: Store, key: pa.Schema, saved: Mapping[str, Any]) -> None:
         self._names = key.names
         self._schema = pa.schema([*key, pa.field(_NUMBER, pa.int64()), pa.field(PANE, pa.int64())])
-        self._runs = Runs(store, "delivered", saved.get("runs", ()), 1, combine=self._newest)
+        self._runs = Runs(store, "applied", saved.get("runs", ()), 1, combine=self._newest)
         self._compacted: int = saved.get("compacted", 0)
         self._types = [str(field.type) for field in key]
         if saved.get("types", self._types) != self._types:
@@ -60,7 +60,7 @@ class DeliveredTimes:
         return self._runs.rows
 
     def older(self, rows: TimedKeys) -> Mask:
-        """Return a mask of the rows that are older than a delivered row of their key."""
+        """Return a mask of the rows that are older than an applied row of their key."""
         older = np.zeros(len(rows.times), dtype=np.bool_)
         known = self._runs.tables(int(rows.times.min()) + 1, HIGHEST) if len(older) else []
         if not known:
@@ -71,7 +71,7 @@ class DeliveredTimes:
         return older
 
     def add(self, rows: TimedKeys, bound: int, *, distinct: bool = False) -> None:
-        """Add delivered rows, and remove the entries below `bound`, the low-watermark: any row there is late anyway.
+        """Add applied rows, and remove the entries below `bound`, the low-watermark: any row there is late anyway.
 
         `distinct` asserts that no two rows have one key.
         """
