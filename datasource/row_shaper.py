@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ..core.rows.columns import column_at, columns_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, times_as
 from ..core.rows.exact_integers import Int64s
-from ..core.rows.key import NO_KEY, Key
+from ..core.rows.key import BY_ARRIVAL, NO_KEY, Key
 from ..core.rows.newest import NewestPerKey, key_codes
 from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
@@ -164,7 +164,7 @@ class RowShaper:
             column = column_at(rows.table, name)
             if column.null_count:
                 reasons.append((column.is_null().to_numpy(), f"the key column {name!r} is null"))
-        for name in self._options.sequence:
+        for name in () if self._options.sequence == BY_ARRIVAL else self._options.sequence:
             nulls = null_rows(column_at(rows.table, name))
             if nulls.any():
                 reasons.append((nulls, f"the sequence column {name!r} is null"))
@@ -226,7 +226,10 @@ def newest_rows(rows: ShapedRows, key: Key, sequence: Key = NO_KEY) -> ShapedRow
     first = rows.arrival_us if rows.first_arrival_us is None else rows.first_arrival_us
     if len(first) and (first == first[0]).all():
         first = int(first[0])
-    time = places(columns_at(rows.table, sequence)) if sequence else rows.time_us
+    if sequence == BY_ARRIVAL:
+        time = None
+    else:
+        time = places(columns_at(rows.table, sequence)) if sequence else rows.time_us
     newest = NewestPerKey(codes, size, time, first, 1 if rows.covered is None else rows.covered)
     kept = rows.take(newest.rows)
     return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)

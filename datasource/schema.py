@@ -14,7 +14,7 @@ from ..conf.errors import CheckpointError, SchemaError
 from ..core.feedback.checkpoint_layout import OWN_SCHEMA
 from ..core.rows.columns import tree_of, type_at
 from ..core.rows.event_times import check_time_type, is_pattern
-from ..core.rows.key import Key
+from ..core.rows.key import BY_ARRIVAL, NO_KEY, Key
 from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 from ..core.rows.text import check_collations
 from ..storage.atomic_write import write_whole
@@ -114,8 +114,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
 
 def with_key(options: SourceOptions, shape: FeedShape) -> SourceOptions:
     """Return the options, with the key and the sequence spelled as the columns and fields that they mean."""
-    sequence = _paths(shape.leaving, options.sequence, "sequenceBy")
-    return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=sequence)
+    return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=_order(shape.leaving, options))
 
 
 def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
@@ -136,11 +135,17 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
         raise _absent("time", options.time, names)
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
-    for role, paths in (("key", key), ("sequenceBy", _paths(arrow, options.sequence, "sequenceBy"))):
+    order = _order(arrow, options)
+    for role, paths in (("key", key), ("sequenceBy", NO_KEY if order == BY_ARRIVAL else order)):
         for name in paths:
             dtype = type_at(arrow, name)
             if pa.types.is_list(dtype) or pa.types.is_map(dtype):
                 raise SchemaError(f"the {role} column {name!r} is of type {dtype}", expected="a type that is compared")
+
+
+def _order(arrow: pa.Schema, options: SourceOptions) -> Key:
+    """Return the columns and fields of the option `sequenceBy`."""
+    return options.sequence if options.sequence == BY_ARRIVAL else _paths(arrow, options.sequence, "sequenceBy")
 
 
 def _key(arrow: pa.Schema, options: SourceOptions) -> Key:

@@ -69,6 +69,9 @@ class Key(tuple[str, ...]):
 
 NO_KEY = Key()
 
+BY_ARRIVAL = Key(("_arrival",))
+"""The order of rows in ``sequenceBy`` that is no column's: the later arrival is newer."""
+
 KEY_OPTION = parsed("one or more column names, separated by commas", Key.split)
 """The parser of an option; backticks enclose a name with a comma."""
 

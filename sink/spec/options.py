@@ -21,7 +21,7 @@ from ...conf.options import (
 )
 from ...conf.units import StalenessTarget, parse_duration_us
 from ...core.feedback.checkpoint_layout import beside_checkpoint, dead_letters_folder
-from ...core.rows.key import KEY_OPTION, NO_KEY, Key
+from ...core.rows.key import BY_ARRIVAL, KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
 from .history import History
 from .maintenance_rules import MaintenanceRules
@@ -239,6 +239,11 @@ class SinkOptions:
         "in tables with deletion vectors whenever a bucket has become slow to read. Unfinished work waits for "
         "the next time, except that a bucket once begun is finished.",
     )
+
+    @property
+    def by_arrival(self) -> bool:
+        """Return True if the later arrival of two rows of a key is the newer one, whatever their times."""
+        return self.sequence == BY_ARRIVAL
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
         """Return the rules for a table with these properties; None if it is not maintained."""
