@@ -83,7 +83,7 @@ def demo(seconds: float, to: Path, console: Console) -> None:
         console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
     else:
         console.print(f"The plot is {picture}")
-    console.print(f"Look further: [bold]upstream set-history {places[UPSTREAM] / 'table'}[/bold]")
+    console.print(f"Look further: [bold]upstream commits {places[UPSTREAM] / 'table'}[/bold]")
 
 
 def mean_age_s(table: str, now: int) -> float | None:

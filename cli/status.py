@@ -1,4 +1,4 @@
-"""``upstream status``, ``history`` and ``show``: commits and rows of a table, without a JVM."""
+"""``upstream status``, ``commits`` and ``show``: commits and rows of a table, without a JVM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[
     return read_summaries(path, max(version - _LOOK_BACK, -1), storage) or read_summaries(path, -1, storage)
 
 
-def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
+def print_commits(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     """Print the last `limit` commits of queries, oldest first; 0 prints all that the log has."""
     from ..delta_format.scan import open_table
     from ..sink.figures.summary import read_summaries

@@ -368,8 +368,8 @@ def status(
     print_status(table, as_json=as_json, storage=storage_options(option), console=_console())
 
 
-@commands.command()
-def history(
+@commands.command("commits")
+def list_commits(
     table: _Table,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")
@@ -380,11 +380,11 @@ def history(
     """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
     complete.
 
-    [bold]upstream set-history ./latest --limit 5[/bold]
+    [bold]upstream commits ./latest --limit 5[/bold]
     """
-    from .status import print_history
+    from .status import print_commits
 
-    print_history(table, limit=limit, as_json=as_json, storage=storage_options(option), console=_console())
+    print_commits(table, limit=limit, as_json=as_json, storage=storage_options(option), console=_console())
 
 
 def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:

@@ -25,14 +25,14 @@ def table(tmp_path):
 
 
 def test_history(table):
-    head, *rows = done("history", table.path).splitlines()
+    head, *rows = done("commits", table.path).splitlines()
     assert head.split()[:7] == ["version", "committed", "batch", "rows", "applied", "superseded", "keys"]
     found = [[*line.split()[:1], *line.split()[4:9]] for line in rows]
     assert found == [["1", "0", "2", "2", "0", "2"], ["2", "1", "2", "1", "1", "2"], ["3", "2", "1", "0", "1", "2"]]
     assert [line.split()[-1] for line in rows] == ["20", "21", "22"]
-    last = json.loads(done("history", table.path, "--limit", "1", "--json"))
+    last = json.loads(done("commits", table.path, "--limit", "1", "--json"))
     assert (last["version"], last["batch_id"], last["superseded"]) == (3, 2, 1)
-    every = done("history", table.path, "--limit", "0", "--json")
+    every = done("commits", table.path, "--limit", "0", "--json")
     assert [json.loads(line)["version"] for line in every.splitlines()] == [1, 2, 3]
 
 
@@ -56,8 +56,8 @@ def test_a_table_without_queries_and_none_at_all(table, tmp_path):
     DeltaTable.create(str(other), DeltaTable(str(table.path)).schema())
     assert "No query has committed to it" in done("status", other)
     assert json.loads(done("status", other, "--json"))["last_commit"] is None
-    assert "no commit of a query" in done("history", other)
-    assert done("history", other, "--json") == ""
+    assert "no commit of a query" in done("commits", other)
+    assert done("commits", other, "--json") == ""
 
 
 @pytest.mark.parametrize("noon", [pa.timestamp("us", "UTC"), pa.timestamp("us")], ids=["numbers", "features by name"])

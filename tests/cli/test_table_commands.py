@@ -19,7 +19,7 @@ from upstream.sink.table.table import replay_log
 
 from .in_process import command, done, refused
 
-ARGUMENTS = {"rebucket": ["5"], "keep": ["latest 2"], "erase": ["--key", "1"]}
+ARGUMENTS = {"rebucket": ["5"], "set-history": ["latest 2"], "erase": ["--key", "1"]}
 NAMES = [command.callback.__name__ for command in commands.registered_commands if command.callback]
 NAMES.sort(key=lambda name: name in ARGUMENTS)
 
@@ -30,7 +30,7 @@ def test_what_is_no_table_is_a_sentence(name, tmp_path):
     assert re.search("there is no table .*nowhere", said)
 
 
-@pytest.mark.parametrize("name", ["show", "maintain", "status", "history"])
+@pytest.mark.parametrize("name", ["show", "maintain", "status", "commits"])
 def test_a_table_that_cannot_be_opened_is_a_sentence(name, tmp_path):
     damaged = tmp_path / "damaged" / "_delta_log"
     damaged.mkdir(parents=True)
@@ -95,9 +95,9 @@ def test_a_source_misuse_and_another_keep(sink, tmp_path):
     assert found.returncode == 1
     assert "1 keys of the source are newer there, or only there (such as 2)" in found.stdout
     refused("repair", sink.path, "--retention", "soon")
-    kept = done("keep", "table", "latest 3", cwd=tmp_path)
+    kept = done("set-history", "table", "latest 3", cwd=tmp_path)
     assert kept == f"table keeps latest 3 from version {sink.version()} on\n"
-    assert "keeps latest 3, and would have to keep all" in refused("keep", sink.path, "all", code=1)
+    assert "keeps latest 3, and would have to keep all" in refused("set-history", sink.path, "all", code=1)
 
 
 def asked(*arguments: str | Path) -> str:

@@ -97,7 +97,7 @@ def test_the_tutorial(tmp_path):
     assert "['bus-1', 'bus-2', 'bus-3', 'bus-4']" in outputs["python moving.py\n"]
     assert "2024-01-01 00:30:00" in outputs["python speeds.py\n"]
     assert "2024-01-01 00:50:00" in outputs["python make_feed.py 2\npython speeds.py\n"]
-    assert outputs["upstream set-history ./latest\n"].count(" 595 ") == 2
+    assert outputs["upstream commits ./latest\n"].count(" 595 ") == 2
     latest = pl.read_delta(str(tmp_path / "latest"))
     assert latest.height == 5
     assert str(latest["timestamp"].min()).startswith("2024-01-01 01:19:50")

@@ -110,7 +110,7 @@ def test_another_writer_beside_all_rows(make_sink):
 
 def test_a_query_does_not_change_what_a_table_keeps(make_sink):
     make_sink().batch(0, [make_sink().rows([(1, 1, "a")])])
-    with pytest.raises(TableError, match=r"keep unset, this query has latest 3.*`upstream set-history`"):
+    with pytest.raises(TableError, match=r"history unset, this query has latest 3.*`upstream set-history`"):
         make_sink(history="latest 3").writer()
 
 
