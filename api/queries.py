@@ -460,7 +460,7 @@ class Queries(StoredRelations):
         -------
         polars.DataFrame
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
-            ``complete_from``: the event time from which its results lack nothing, the year 1 for all times, null if that
+            ``complete_from``: the event time from which its results lack nothing, the year 1 for all, null if that
             is not certain; ``staleness``: how old the rows were that its table took last, in seconds (the 99th
             percentile); ``waiting``: how old the oldest row is behind results that wait for a later batch, in seconds.
 

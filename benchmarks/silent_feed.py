@@ -186,7 +186,7 @@ def commits(table: Path) -> dict[int, float]:
     from upstream.delta_format.latest_table import CommitChanges
 
     found: dict[int, float] = {}
-    for entry in DeltaTable(table).commits():
+    for entry in DeltaTable(table).history():
         applied = CommitChanges.of_commit(entry)
         for path, rows in () if applied is None else applied.rows.items():
             keys = pq.read_table(table / path, columns=["key"]).column("key").to_pylist()

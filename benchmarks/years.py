@@ -91,7 +91,13 @@ def live(home: Path, commits: int, every: int, seconds: float = float("inf"), **
     checkpoint, path = home / "checkpoint", home / "table"
     checkpoint.mkdir(parents=True)
     (checkpoint / "metadata").write_text(json.dumps({"id": "years"}))
-    given = {"path": str(path), "checkpointLocation": str(checkpoint), "key": "k", "eventTime": "t", "buckets": str(BUCKETS)}
+    given = {
+        "path": str(path),
+        "checkpointLocation": str(checkpoint),
+        "key": "k",
+        "eventTime": "t",
+        "buckets": str(BUCKETS),
+    }
     schema = from_arrow_schema(COLUMNS.append(pa.field(SYSTEM, SYSTEM_TYPE)))
     chance = np.random.default_rng(7)
     took: list[float] = []

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
 _BATCH_ROWS = 2_000_000
 _LOOK_S = 0.2
-_IN_THE_STATEMENT = ("checkpointLocation", "path", "key", "time")
+_IN_THE_STATEMENT = ("checkpointLocation", "path", "key", "eventTime")
 # Seconds between lines if standard error is no terminal.
 _LINE_S = 5.0
 

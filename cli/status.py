@@ -114,7 +114,13 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
     table = Table("query", "weight", "active", "whole from", "staleness", "waiting", "text", box=None)
     for name, text, weight, active, reason, complete_from, *ages in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
-        since = "" if complete_from is None else "the beginning" if complete_from.year == 1 else f"{complete_from:%F %T} UTC"
+        since = (
+            ""
+            if complete_from is None
+            else "the beginning"
+            if complete_from.year == 1
+            else f"{complete_from:%F %T} UTC"
+        )
         table.add_row(name, f"{weight:g}", state, since, *("" if age is None else f"{age:.1f} s" for age in ages), text)
     console.print(table)
 

@@ -81,6 +81,7 @@ def load_source(
 
 
 def checkpoint_option(checkpoint: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Return the option with which a source uses its query's checkpoint."""
     return {} if checkpoint is None else {"checkpointLocation": path_argument("checkpoint", checkpoint)}
 
 

@@ -338,7 +338,8 @@ class SourceOptions:
             raise OptionError(f"watermark={name} without `eventTime`", hint="name the column that holds the event time")
         if name == "arrival" and self.time is None:
             raise OptionError(
-                "watermark=arrival without `eventTime`", hint="name the column to add, in which rows are stamped on entry"
+                "watermark=arrival without `eventTime`",
+                hint="name the column to add, in which rows are stamped on entry",
             )
         if name == "embedded" and not self.key:
             raise OptionError(
@@ -387,7 +388,9 @@ class SourceOptions:
         if self.progress == "arrival" and self.time_format is not None:
             problems.append("timeFormat with watermark=arrival: the time column is stamped on entry, not read")
         if (self.progress == "from_table") > (self.connector == "latest"):
-            problems.append("watermark=from_table: only connector=latest says besides its rows how far they are complete")
+            problems.append(
+                "watermark=from_table: only connector=latest says besides its rows how far they are complete"
+            )
         if self.progress == "embedded" and self.connector == "latest":
             problems.append(
                 "watermark=embedded: a latest table holds no punctuation; what its commits say is watermark=from_table"

@@ -226,10 +226,8 @@ def newest_rows(rows: ShapedRows, key: Key, sequence: Key = NO_KEY) -> ShapedRow
     first = rows.arrival_us if rows.first_arrival_us is None else rows.first_arrival_us
     if len(first) and (first == first[0]).all():
         first = int(first[0])
-    if sequence == BY_ARRIVAL:
-        time = None
-    else:
-        time = places(columns_at(rows.table, sequence)) if sequence else rows.time_us
+    by_column = sequence and sequence != BY_ARRIVAL
+    time = places(columns_at(rows.table, sequence)) if by_column else None if sequence else rows.time_us
     newest = NewestPerKey(codes, size, time, first, 1 if rows.covered is None else rows.covered)
     kept = rows.take(newest.rows)
     return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)

@@ -182,8 +182,8 @@ _NAMING = (
     "subscribe",
     "subscribepattern",
     "assign",
-    "time",
-    "progress",
+    "eventtime",
+    "watermark",
     "select",
     "selectduplicates",
 )

@@ -43,7 +43,7 @@ def main() -> int:
     job = LatestJob(
         source=str(BUSES),
         key=("vehicle_id",),
-        eventTime="timestamp",
+        time="timestamp",
         table=str(table),
         checkpoint=str((asked.to / "latest_checkpoint").absolute()),
         dead_letters=str((asked.to / "latest_dead_letters").absolute()),

@@ -96,7 +96,7 @@ def job(folder: Path, options: dict[str, str]) -> LatestJob:
     return LatestJob(
         source=None,
         key=("vehicle",),
-        eventTime="at",
+        time="at",
         table=str(folder / "latest"),
         checkpoint=str(folder / "latest_checkpoint"),
         dead_letters=str(folder / "latest_dead_letters"),

@@ -31,9 +31,7 @@ import upstream as us
 
 commits = us.LatestTable(PATH).commits()
 version, summary = commits[-1]
-print(
-    f"version {version}: {summary.applied} keys of {summary.updates} updates, complete up to {summary.low_watermark}"
-)
+print(f"version {version}: {summary.applied} keys of {summary.updates} updates, complete up to {summary.low_watermark}")
 
 # %% Spark SQL: with time travel
 spark = us.session("read the table")

@@ -21,12 +21,10 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
     reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
     if reasons:
         raise OptionError(
-            f"{what} over a source that promises nothing: {reasons[0]}",
-            expected="a low-watermark, for it to go on by",
-            hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without "
-            "a time of their own are stamped "
-            "with their arrival by Watermark.arrival() (watermark=arrival), which adds the column that the event time "
-            "names" + otherwise,
+            f"{what} over a source without a low-watermark: {reasons[0]}",
+            expected="a source with an event time and a watermark",
+            hint="give event_time and watermark; Watermark.arrival() (watermark=arrival) stamps rows without a time "
+            "with their arrival, in the column that event_time names" + otherwise,
         )
 
 
@@ -52,7 +50,7 @@ def _silent(node: Node) -> str | None:
     given = source_options(node.frame) if isinstance(node, InputRows) else None
     if given is None:
         return None
-    timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
+    timed = "eventtime" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
     if given.get("watermark", "").lower() == "none" or not timed:
         return "watermark=none, or no option `eventTime`"
     off = given.get("punctuation", "").lower() in ("false", "off", "no", "0")

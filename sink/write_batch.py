@@ -75,8 +75,8 @@ def write_batch(
     expected_keys, partitions, delete_when
         As for `write_latest`.
     **options
-        More options of the sink. `txn_app_id` and `txn_version` name the write, so that it is done once however often it
-        is repeated. Inside ``foreachBatch`` it has a name; `query_id` and `batch_id` give it another one.
+        More options of the sink. `txn_app_id` and `txn_version` name the write, so that a repetition of
+        it changes nothing. Inside ``foreachBatch`` it has a name; `query_id` and `batch_id` give it another one.
 
     Raises
     ------

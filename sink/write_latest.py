@@ -270,7 +270,7 @@ def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool
     """Return True if our own sink keeps one row of each key, the newest by its time."""
     named = {name.lower(): str(value) for name, value in given.items()}
     history = named.get("history", recorded.get("history", "latest"))
-    by_time = "sequenceBy" not in recorded and not any(normalized(each) == "sequenceby" for each in named)
+    by_time = "sequenceBy" not in recorded and "sequenceby" not in named
     return by_time and History.parse(history).latest and named.get("engine", "").lower() != "merge"
 
 

@@ -25,9 +25,7 @@ def run(spark: Any, job: dict[str, Any], data: str, out: str) -> Any:
 
     options = {**job["options"], "schema": "key BIGINT, ms BIGINT, value DOUBLE"}
     feed = upstream.latest(spark, data, key="key", event_time="ms", timeFormat="epoch_ms", **options)
-    writer = upstream.write_latest(
-        feed, out, key="key", event_time="ms", checkpoint=out + "-checkpoint", **job["sink"]
-    )
+    writer = upstream.write_latest(feed, out, key="key", event_time="ms", checkpoint=out + "-checkpoint", **job["sink"])
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query

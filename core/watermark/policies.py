@@ -246,7 +246,7 @@ class FeedProgress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Add a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``from_table``)."""
+        """Add a punctuation row of the feed itself (``embedded``), or a bound besides its rows (``from_table``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:

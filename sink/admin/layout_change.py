@@ -14,7 +14,7 @@ from ...conf.errors import OptionError, TableError
 from ...conf.options import path_argument, whole_argument
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
-from ...delta_format.latest_table import BUCKETS_PROPERTY, APPLIED_KEY, HISTORY_PROPERTY
+from ...delta_format.latest_table import APPLIED_KEY, BUCKETS_PROPERTY, HISTORY_PROPERTY
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
 from ..spec.history import History
@@ -36,7 +36,9 @@ def change_history(path: str, history: str, *, storage: Mapping[str, str] | None
     try:
         wanted = History.parse(str(history))
     except ValueError:
-        raise OptionError(f"history {history!r} is not among those there are", expected="latest or 'latest N'") from None
+        raise OptionError(
+            f"history {history!r} is not among those there are", expected="latest or 'latest N'"
+        ) from None
     with TableContents.opened(path, storage) as contents:
         return _change(contents, wanted)
 
@@ -54,8 +56,8 @@ def _change(contents: TableContents, wanted: History) -> int:
         )
     if not contents.layout.order:
         raise TableError(
-            f"the table at {contents.target.location} records neither eventTime nor sequenceBy, which order its rows, and would "
-            f"have to keep {wanted}",
+            f"the table at {contents.target.location} records neither eventTime nor sequenceBy, and "
+            f"would have to keep {wanted}",
             expected="a table that was made with eventTime, or with columns in sequenceBy",
             hint="fill a table at another path, with eventTime or sequenceBy",
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ...conf.errors import TableError, UpstreamError
 from ...delta_format.deletion_vectors import VECTORS, copy_of, pack_vectors
-from ...delta_format.latest_table import BUCKET, APPLIED_KEY, METADATA_KEY, CommitChanges
+from ...delta_format.latest_table import APPLIED_KEY, BUCKET, METADATA_KEY, CommitChanges
 from ...storage.folder import TableFolder
 from ..figures.summary import HISTORY_KEY, history_note
 from ..merge.engines import Replacement

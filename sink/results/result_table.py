@@ -143,7 +143,12 @@ class ResultTable:
 @functools.lru_cache(_TABLES)
 def target_of(table: ResultTable) -> SinkTarget:
     """Return a table's target, with its options."""
-    given = {"retentionVersions": str(_VERSIONS), **dict(table.options), "path": table.location, "history": table.history}
+    given = {
+        "retentionVersions": str(_VERSIONS),
+        **dict(table.options),
+        "path": table.location,
+        "history": table.history,
+    }
     given |= {"key": table.key.text} if table.key else {}
     return parse_sink_options({**given, "buckets": str(table.buckets)}, started=False)
 

@@ -294,8 +294,8 @@ class Layout:
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the options eventTime and sequenceBy to the table's, or give another path",
             SEQUENCE_PROPERTY: "set the option sequenceBy to the table's, or give another path",
-            HISTORY_PROPERTY: "set the option history to the table's, or give another path; `upstream set-history` lets a table "
-            "keep more or fewer rows of a key",
+            HISTORY_PROPERTY: "set the option history to the table's, or give another path; `upstream set-history` "
+            "lets a table keep more or fewer rows of a key",
             BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a "
             "table another number",
         }

@@ -55,7 +55,7 @@ def test_wrong_arguments_are_named_at_once(spark, feed, tmp_path):
         upstream.read(spark, feed, key=None)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="event_time=3"):
         upstream.read(spark, feed, key="k", event_time=3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(OptionError, match=r"time='at'. Expected: event_time"):
+    with pytest.raises(OptionError, match=r"eventTime='at'. Expected: event_time"):
         upstream.read(spark, feed, key="vehicle", eventTime="at")
     stream = upstream.read(spark, feed, key="vehicle", event_time="at")
     with pytest.raises(OptionError, match="checkpoint=None"):

@@ -35,7 +35,9 @@ def test_a_feed_is_a_source_that_coalesces_and_a_view_of_its_newest_rows(tmp_pat
 
 def test_a_secret_is_a_variable_and_a_deletion_a_condition(monkeypatch):
     kafka = ("latest", "--from", "kafka://h:9092/t", "-o", "kafka.sasl.password=s3cret")
-    text, source, view = statements(*kafka, "--key", "k", "--event-time", "t", "--to", "feed", "--delete-when", "op = 'd'")
+    text, source, view = statements(
+        *kafka, "--key", "k", "--event-time", "t", "--to", "feed", "--delete-when", "op = 'd'"
+    )
     assert "s3cret" not in text
     assert "kafka.sasl.password = env('KAFKA_SASL_PASSWORD')" in text
     monkeypatch.setenv("KAFKA_SASL_PASSWORD", "s3cret")

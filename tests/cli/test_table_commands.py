@@ -20,7 +20,7 @@ from upstream.sink.table.table import replay_log
 from .in_process import command, done, refused
 
 ARGUMENTS = {"rebucket": ["5"], "set-history": ["latest 2"], "erase": ["--key", "1"]}
-NAMES = [command.callback.__name__ for command in commands.registered_commands if command.callback]
+NAMES = [each.name or each.callback.__name__ for each in commands.registered_commands if each.callback]
 NAMES.sort(key=lambda name: name in ARGUMENTS)
 
 

@@ -39,7 +39,7 @@ class Group:
 
 
 def test_names_are_case_insensitive_and_values_typed():
-    (group,) = parse_options({"MAXROWSPERTRIGGER": "7", "progressdelay": "10 minutes", "On": "TRUE"}, [Group])
+    (group,) = parse_options({"MAXROWSPERTRIGGER": "7", "watermarkdelay": "10 minutes", "On": "TRUE"}, [Group])
     assert group == Group(rows=7, delay_us=600_000_000, on=True)
 
 
@@ -127,7 +127,7 @@ def test_texts_paths_and_names():
 @pytest.mark.parametrize("write", [write_latest, write_batch])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("buckets", "two"), ("partitions", 0), ("expectedKeys", "many"), ("key", 5), ("event_time", 5), ("path", None)],
+    [("buckets", "two"), ("partitions", 0), ("expected_keys", "many"), ("key", 5), ("event_time", 5), ("path", None)],
 )
 def test_writers_refuse_at_once(write, name, value):
     given = {"path": "table", "key": "k", name: value}
@@ -140,7 +140,7 @@ def test_others_refuse_at_once(tmp_path):
         write_latest(Frame(), "table", key="k", target=5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="buckets='two'"):
         rebucket_table(str(tmp_path), "two")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(OptionError, match="keep 5"):
+    with pytest.raises(OptionError, match="history 5"):
         change_history(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="key=5"):
         latest(Frame(), key=5)  # pyright: ignore[reportArgumentType]

@@ -232,7 +232,7 @@ def test_a_row_whose_condition_cannot_be_computed_is_malformed(tmp_path):
 
 def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path):
     feed(tmp_path / "feed", QUOTES[:2])
-    given = options(tmp_path, checkpoint=str(tmp_path / "checkpoint"))
+    given = options(tmp_path, checkpointLocation=str(tmp_path / "checkpoint"))
     first = source_schema(given)
     (tmp_path / "feed" / "0.jsonl").write_text('{"data": {"s": "A", "b": "7"}}\n')  # by its look there is no data.E
     assert source_schema(given) == first

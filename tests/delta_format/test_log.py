@@ -95,7 +95,7 @@ def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table):
 def test_what_commits_say_is_as_it_was_written(table):
     folder, version = Path(table), DeltaTable(table).version()
     plain = [
-        {name: each[name] for name in ("version", "operation", "timestamp")} for each in DeltaTable(table).commits()
+        {name: each[name] for name in ("version", "operation", "timestamp")} for each in DeltaTable(table).history()
     ]
     found = commit_infos(DeltaTable(table))
     assert [{name: each[name] for name in ("version", "operation", "timestamp")} for each in found] == plain

@@ -85,9 +85,7 @@ def merge(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataSt
         )  # fmt: skip
 
     merged = side("left").merge(side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, set_aside="late")
-    return us.write_latest(
-        merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpoint=checkpoint
-    )
+    return us.write_latest(merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpoint=checkpoint)
 
 
 def main(name: str, *given: str) -> None:

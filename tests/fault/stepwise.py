@@ -82,9 +82,9 @@ class Scenario:
         """The newest row per key of the first batches, by a loop over all of them."""
         newest: dict[int, Row] = {}
         for row in (row for batch in range(batches) for row in self.rows(batch)):
-            order = (row[1], row[3]) if "time" in self.options else (row[3],)
+            order = (row[1], row[3]) if "eventTime" in self.options else (row[3],)
             best = newest.get(row[0])
-            if best is None or order > ((best[1], best[3]) if "time" in self.options else (best[3],)):
+            if best is None or order > ((best[1], best[3]) if "eventTime" in self.options else (best[3],)):
                 newest[row[0]] = row
         return {key: (row[1], row[2]) for key, row in newest.items() if row[2] is not None}
 

@@ -50,7 +50,7 @@ def finish(run: Runner, folder: Path, name: str) -> None:
     assert [each.batch_id for each in commits] == list(ids), "a batch was committed twice, or not"
     assert sum(each.updates for each in commits) == sum(len(scenario.rows(batch)) for batch in ids)
     assert (ids[0] > 0) == ("retention" in scenario.options), "the log's old entries go when they may, and then alone"
-    assert commits[-1].low_watermark == (promised(BATCHES - 1) if "time" in scenario.options else None)
+    assert commits[-1].low_watermark == (promised(BATCHES - 1) if "eventTime" in scenario.options else None)
     if scenario.options.keys() >= BESIDE.keys():
         measured = DeltaTable(str(folder / "metricsLocation")).to_pyarrow_table().column("batch_id").to_pylist()
         assert sorted(measured) == list(range(BATCHES))

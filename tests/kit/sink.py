@@ -43,7 +43,9 @@ class Sink:
 
     folder: Path
     columns: pa.Schema = COLUMNS
-    options: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"key": "k", "eventTime": "t", "buckets": "4"})
+    options: Mapping[str, str] = dataclasses.field(
+        default_factory=lambda: {"key": "k", "eventTime": "t", "buckets": "4"}
+    )
     query_id: str = "query-1"
     system: bool = True
     # Several queries write one table in turn here.

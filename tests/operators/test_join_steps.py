@@ -136,7 +136,7 @@ def test_streams_that_do_not_meet(steps, match):
     ("given", "match"),
     [
         ({}, "without an event time"),
-        ({"event_time": "t", "time_format": "epoch_us", "watermark": us.Watermark.none()}, "promises nothing"),
+        ({"event_time": "t", "time_format": "epoch_us", "watermark": us.Watermark.none()}, "without a low-watermark"),
     ],
 )
 def test_streams_without_a_time_or_a_promise_do_not_meet(given, match):

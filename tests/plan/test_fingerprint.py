@@ -157,7 +157,7 @@ def test_a_checkpoint_that_is_not_known_is_asked_for():
     plan = where(window(rows()))
     assert needs_checkpoint(plan)
     assert not needs_checkpoint(where(rows()))
-    with pytest.raises(OptionError, match="checkpointLocation"):
+    with pytest.raises(OptionError, match="checkpoint="):
         places(plan, None)
 
 

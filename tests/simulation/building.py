@@ -53,7 +53,7 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
         "connector": config["source"],
         "key": "k",
         "eventTime": "t",
-        "progress": config["progress"],
+        "watermark": config["progress"],
         "confirmations": str(config["confirmations"]),
         "minPartitions": "2",
     }
@@ -137,7 +137,7 @@ def sink_of(config: dict[str, Any], folder: Path) -> Any:
     options = {"key": "k", "buckets": str(sink["buckets"]), "engine": sink["engine"]}
     if [stage["op"] for stage in config["stages"]] == ["newest join"]:  # its results are in the order of arrival
         return Table(folder, options, latest_plan(1, ROWS).schema, framed=sink["framed"])
-    options["time"] = "t"
+    options["eventTime"] = "t"
     if sink["kind"] == "two writes":
         return TwoWrites(folder, options, ROWS, framed=False)
     return Table(folder, options, rows_schema(config), framed=sink["framed"])

@@ -178,7 +178,7 @@ def windows(chance: random.Random) -> Made:
     return config, mixed(chance, config, 5, 6, _restarts(chance))
 
 
-def heartbeat(chance: random.Random) -> Made:
+def arrival(chance: random.Random) -> Made:
     """Rows are stamped as they come in."""
     config, _ = windows(chance)
     config["progress"] = "arrival"
@@ -356,7 +356,7 @@ def _window(chance: random.Random) -> dict[str, Any]:
 
 
 _ALL = (
-    latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, early_joins, ordered_joins,
+    latest, restore, two_writes, windows, arrival, ends, over, queue, ordered, joins, early_joins, ordered_joins,
     limited_joins, table_joins, newest_joins, cut, hosted,
 )  # fmt: skip
 PROFILES: dict[str, Callable[[random.Random], Made]] = {each.__name__: each for each in _ALL}

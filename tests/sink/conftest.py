@@ -29,7 +29,13 @@ def engine(request, monkeypatch):
 @pytest.fixture
 def make_sink(tmp_path, engine):
     def make(columns: pa.Schema = COLUMNS, *, system: bool = True, query_id: str = "query-1", **options: str) -> Sink:
-        chosen = {"key": "k", "eventTime": "t", "buckets": "4", "engine": engine, "indexLocation": str(tmp_path / "index")}
+        chosen = {
+            "key": "k",
+            "eventTime": "t",
+            "buckets": "4",
+            "engine": engine,
+            "indexLocation": str(tmp_path / "index"),
+        }
         chosen |= options
         return Sink(tmp_path, columns, {name: value for name, value in chosen.items() if value}, query_id, system)
 

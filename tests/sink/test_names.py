@@ -85,7 +85,7 @@ def test_any_name_is_a_column(new_sink, engine, data):
     )
     batches = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=4))
     quoted = "`" + names[0].replace("`", "``") + "`"
-    sink = new_sink(columns, key=quoted, time=names[1])
+    sink = new_sink(columns, key=quoted, eventTime=names[1])
     model: dict[int, tuple[Any, ...]] = {}
     for batch_id, keys in enumerate(batches):
         rows = [(key, batch_id, {names[3]: f"{key}{batch_id}"}) for key in sorted(set(keys))]

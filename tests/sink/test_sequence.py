@@ -31,7 +31,7 @@ def put(sink, number, changes):
 @given(changes=st.lists(CHANGE, unique_by=lambda change: change[:3], min_size=1, max_size=12), cut=st.integers(0, 12))
 @pytest.mark.parametrize("sequence", ["source.file,source.pos", "source"])
 def test_the_largest_values_stay_however_rows_are_split(new_sink, sequence, changes, cut):
-    sink = new_sink(COLUMNS, eventTime="", sequence=sequence)
+    sink = new_sink(COLUMNS, eventTime="", sequenceBy=sequence)
     for number, some in enumerate((changes[:cut], changes[cut:])):
         put(sink, number, some)
     last = {key: (file, pos, gone) for key, file, pos, gone in sorted(changes)}
@@ -52,7 +52,7 @@ def test_several_rows_of_a_key_and_conflicts(make_sink):
 def test_the_table_records_its_sequence(make_sink):
     sink = make_sink(COLUMNS, **BY_FIELDS)
     put(sink, 0, [(1, "f.1", 1, False)])
-    recorded = json.loads(DeltaTable(sink.path).metadata().configuration["upstream.sequence"])
+    recorded = json.loads(DeltaTable(sink.path).metadata().configuration["upstream.sequenceBy"])
     assert describe(TableFolder(str(sink.path))).sequence == tuple(recorded) == ("`source`.`file`", "`source`.`pos`")
     with pytest.raises(TableError, match="sequence"):
         make_sink(COLUMNS, eventTime="", query_id="query-2").writer()
@@ -62,9 +62,8 @@ def test_the_table_records_its_sequence(make_sink):
     ("options", "error", "words"),
     [
         ({"eventTime": "source"}, SchemaError, "time column 'source' is of type struct.*sequence"),
-        ({**BY_FIELDS, "sequenceBy": "gone"}, SchemaError, "sequence column 'gone'"),
-        ({**BY_FIELDS, "sequenceBy": "_arrival"}, OptionError, "sequenceBy=_arrival needs no sequence"),
-        ({**BY_FIELDS, "history": "all"}, OptionError, "sequence needs a history other than all"),
+        ({**BY_FIELDS, "sequenceBy": "gone"}, SchemaError, "sequenceBy column 'gone'"),
+        ({**BY_FIELDS, "history": "all"}, OptionError, "sequenceBy needs a history other than all"),
         ({**BY_FIELDS, "tombstoneRetention": "1 day"}, OptionError, "tombstoneRetention"),
     ],
 )

@@ -43,7 +43,7 @@ def burden(sink: Sink) -> tuple[int, int]:
 
 
 def compactions(sink: Sink) -> int:
-    return sum(each.get("operation") == "OPTIMIZE" for each in DeltaTable(str(sink.path)).commits())
+    return sum(each.get("operation") == "OPTIMIZE" for each in DeltaTable(str(sink.path)).history())
 
 
 BATCHES = st.lists(
@@ -204,7 +204,7 @@ def test_each_entry_reports_that_no_row_changed(make_sink):
     for number, keys in enumerate((400, 60, 60)):
         sink.batch(number, [sink.rows([(key, number, "v") for key in range(keys)], seq=number * 1000)])
     log = sink.log()
-    optimized = [each["version"] for each in DeltaTable(str(sink.path)).commits() if each["operation"] == "OPTIMIZE"]
+    optimized = [each["version"] for each in DeltaTable(str(sink.path)).history() if each["operation"] == "OPTIMIZE"]
     assert optimized
     for version in optimized:
         actions = entry_actions(TableFolder(str(sink.path)), version)

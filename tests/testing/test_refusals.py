@@ -124,7 +124,7 @@ def test_columns(steps, words):
     ids=["window", "ordered", "distinct", "merge"],
 )
 def test_steps_that_would_wait_for_ever_for_a_low_watermark(steps):
-    with pytest.raises(OptionError, match="promises nothing"):
+    with pytest.raises(OptionError, match="without a low-watermark"):
         made(steps, watermark=us.Watermark.none())
     with pytest.raises(OptionError, match="without a time"):
         made(steps, event_time=None)

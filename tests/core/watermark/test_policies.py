@@ -150,9 +150,9 @@ def test_a_feed_that_turned_out_to_hold_nothing_is_empty():
     progress.observe(np.array([5]))
     assert not progress.empty
     assert not FeedProgress(policy, {"bound": 5, "own": 5}).empty
-    latent = FeedProgress(Policy("none"))
-    latent.begin()
-    assert latent.bound is None
+    silent = FeedProgress(Policy("none"))
+    silent.begin()
+    assert silent.bound is None
 
 
 def test_delays_by_policy():
@@ -203,18 +203,18 @@ def test_closes():
     assert progress.bound == 3
     progress.close()
     assert progress.reached == 71
-    progress = FeedProgress(Policy("promised"))
+    progress = FeedProgress(Policy("from_table"))
     progress.observe_punctuation(8)
     progress.observe_punctuation(6)
     progress.close_batch(0)
     progress.close()
     assert (progress.bound, progress.reached) == (AFTER_ALL, 9)
-    latent = seen(Policy("none"), 1, 2, 3, 4, 5, 6)
-    latent.close()
-    assert latent.bound is None
-    latent.promise(4)
-    latent.close()
-    assert latent.bound == 4
+    silent = seen(Policy("none"), 1, 2, 3, 4, 5, 6)
+    silent.close()
+    assert silent.bound is None
+    silent.promise(4)
+    silent.close()
+    assert silent.bound == 4
 
 
 def test_conclusions_at_their_edges():
@@ -239,7 +239,7 @@ def test_conclusions_at_their_edges():
     assert heartbeat.bound == 45
     heartbeat.close_batch(30)
     assert (heartbeat.bound, heartbeat.snapshot()["own"]) == (45, 45)
-    promised = FeedProgress(Policy("promised"))
+    promised = FeedProgress(Policy("from_table"))
     promised.observe_punctuation(8)
     promised.close_batch(99)
     assert promised.bound == 8

@@ -169,7 +169,7 @@ def test_refusals_before_anything_runs(spark, tmp_path):
         (SchemaError, "stamp", {"watermark": upstream.Watermark.arrival()}),
         (OptionError, "'bounded'", {"event_time": None, "watermark": bounded}),
         (OptionError, "watermark='5 minutes'", {"watermark": "5 minutes"}),
-        (OptionError, "'promised'", {"watermark": upstream.Watermark("promised")}),
+        (OptionError, "'from_table'", {"watermark": upstream.Watermark("from_table")}),
         (OptionError, "on_malformed='drop'", {"on_malformed": "drop"}),
         (OptionError, "Europe/Atlantis", {"time_zone": "Europe/Atlantis"}),
         (OptionError, "shards=0", {"shards": 0}),

@@ -76,7 +76,9 @@ def second(sink: Sink) -> list[Any]:
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"history": "latest 3"}, {"sequenceBy": "_arrival"}], ids=["latest", "few", "arrival"])
+@pytest.mark.parametrize(
+    "options", [{}, {"history": "latest 3"}, {"sequenceBy": "_arrival"}], ids=["latest", "few", "arrival"]
+)
 @pytest.mark.parametrize("when", ["before the commit", "in the midst of it"])
 def test_it_is_what_it_would_be_had_nobody_touched_the_files(make_sink, monkeypatch, options, when):
     figures: list[dict[str, Any]] = []
@@ -100,7 +102,7 @@ def test_it_is_what_it_would_be_had_nobody_touched_the_files(make_sink, monkeypa
         assert {path for path in sink.files() if path.startswith("_upstream_bucket")} == earlier, "nothing is left over"
     assert figures[0] == figures[1]
     assert figures[0]["stray_buckets"] > 0
-    assert (figures[0]["conflicts"] > 0) == ("guard" not in options)
+    assert (figures[0]["conflicts"] > 0) == ("sequenceBy" not in options)
     assert tables[0] == tables[1]
 
 

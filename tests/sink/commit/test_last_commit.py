@@ -200,15 +200,17 @@ def test_replaying_all_input_changes_no_row(tmp_path_factory, batches, cuts, tim
     runs=st.lists(st.lists(updates, min_size=1, max_size=2), min_size=2, max_size=4),
     keep=st.sampled_from(["latest", "latest 2"]),
 )
-@example(runs=[[[(0, 0, False), (0, 1, True), (0, 1, False)]], [[]]], history="latest 2")
-@example(runs=[[[(0, 0, False)], [(0, 1, True)]], [[(0, 1, False)], [(0, 0, False)]]], history="latest 2")
+@example(runs=[[[(0, 0, False), (0, 1, True), (0, 1, False)]], [[]]], keep="latest 2")
+@example(runs=[[[(0, 0, False)], [(0, 1, True)]], [[(0, 1, False)], [(0, 0, False)]]], keep="latest 2")
 def test_over_checkpoints_the_later_arrival_stays(tmp_path_factory, runs, keep):
     folder: Path = tmp_path_factory.mktemp("checkpoints")
     arrived: dict[tuple[int, int], str | None] = {}
     deleted: set[tuple[int, int]] = set()
     sink: Sink | None = None
     for run, batches in enumerate(runs):
-        sink = Sink(folder, options={"key": "k", "eventTime": "t", "buckets": "2", "history": keep}, query_id=f"query-{run}")
+        sink = Sink(
+            folder, options={"key": "k", "eventTime": "t", "buckets": "2", "history": keep}, query_id=f"query-{run}"
+        )
         seq = 0
         for number, rows in enumerate(batches):
             given = [(key, time, None if gone else f"{run}/{seq + at}") for at, (key, time, gone) in enumerate(rows)]

@@ -70,7 +70,7 @@ ARRIVAL: list[list[Row]] = [[(1, 10, "a"), (1, 5, "later")], [(2, 1, "b"), (1, 1
     ids=["newer wins, and deletions", "arrival"],
 )
 def test_the_same_table_either_way(spark, make_sink, ordinary, tmp_path, time, batches, holds):
-    sink = make_sink(time=time)
+    sink = make_sink(eventTime=time)
     feed = tmp_path / "feed"
     for number, rows in enumerate(batches):
         sink.batch(number, [sink.rows(rows, seq=100 * number, deleted=[row[2] is None for row in rows])])

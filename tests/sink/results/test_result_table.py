@@ -31,7 +31,7 @@ def test_key_kind_and_buckets_make_the_layout(hosted):
     layout = layout_of(hosted.table("a", buckets=5))
     assert (layout.key, layout.time, layout.buckets, layout.history.count) == (("k",), None, 5, 1)
     feed = layout_of(hosted.table("a", key=(), history="all", buckets=5))
-    assert (feed.key, feed.buckets, feed.keep.count) == ((), 1, None)
+    assert (feed.key, feed.buckets, feed.history.count) == ((), 1, None)
     with pytest.raises(SchemaError, match="'x'"):
         layout_of(hosted.table("a", key=Key(("x",))))
 

@@ -288,7 +288,11 @@ def test_files_are_on_the_disk_before_the_entry_that_names_them(hosted, monkeypa
 
 def _scenario(hosted: Hosted) -> Callable[[], Any]:
     """Before: four tables. Then a batch: one goes on, one starts over with nothing, one is a feed, one is new."""
-    going, anew, feed = hosted.table("going", buckets=2), hosted.table("anew"), hosted.table("feed", key=(), history="all")
+    going, anew, feed = (
+        hosted.table("going", buckets=2),
+        hosted.table("anew"),
+        hosted.table("feed", key=(), history="all"),
+    )
     rows = [(key, "old") for key in range(6)]
     hosted.batch(0, [going, anew, feed], {"going": rows, "anew": rows, "feed": rows})
     tables = [going, hosted.table("anew", 2), feed, hosted.table("new", 2)]

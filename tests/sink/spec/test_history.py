@@ -117,13 +117,12 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"history": "latest 2", "eventTime": ""}, "history=latest 2 needs a time column"),
-        ({"history": "latest 2", "sequenceBy": "_arrival"}, "no sequenceBy=_arrival"),
+        ({"history": "latest 2", "eventTime": ""}, "history=latest 2 needs eventTime"),
+        ({"history": "latest 2", "sequenceBy": "_arrival"}, "or sequenceBy with columns"),
         ({"history": "latest 0"}, "'latest N' or all"),
-        ({"keep": "newest"}, "is not latest"),
+        ({"history": "newest"}, "is not latest"),
         ({"history": "all", "deleteWhen": "v"}, "deleteWhen needs a history other than all"),
-        ({"history": "all", "setAside": "conflicts"}, "setAside=conflicts needs a time column"),
-        ({"guard": "time", "eventTime": ""}, "guard=time needs a time column"),
+        ({"history": "all", "setAside": "conflicts"}, "setAside=conflicts needs eventTime"),
         ({"key": ""}, "not told its key"),
     ],
 )
@@ -132,13 +131,13 @@ def test_options_that_do_not_go_together(make_sink, options, message):
         make_sink(**options).writer()
 
 
-def test_keep_reports_itself():
+def test_a_history_reports_itself():
     given_texts = ("Latest", "latest 1", "latest  12", " ALL")
     assert [str(History.parse(text)) for text in given_texts] == ["latest", "latest", "latest 12", "all"]
 
 
 def test_time_that_does_not_decide(make_sink):
-    sink = make_sink(sequence_by="_arrival")
+    sink = make_sink(sequenceBy="_arrival")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     summary = sink.batch(1, [sink.rows([(1, 5, "later"), (2, None, "timeless")], seq=10), sink.punctuation(7)])
     assert sink.latest() == {1: (5, "later"), 2: (None, "timeless")}

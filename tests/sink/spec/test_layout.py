@@ -21,7 +21,7 @@ def test_the_table_records_its_layout(make_sink):
         "delta.enableExpiredLogCleanup": "false",
         "upstream.layout": "1",
         "upstream.key": '["a", "id.orig_h"]',
-        "upstream.time": "t",
+        "upstream.eventTime": "t",
         "upstream.buckets": "4",
     }
     assert table.metadata().partition_columns == ["_upstream_bucket"]
@@ -33,8 +33,8 @@ def test_the_table_records_its_layout(make_sink):
     ("options", "columns", "error", "message"),
     [
         ({"key": "k,v"}, BASE, TableError, r'has key \["k"\]'),
-        ({"eventTime": ""}, BASE, TableError, "has time t"),
-        ({"time": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has time t"),
+        ({"eventTime": ""}, BASE, TableError, "has eventTime t"),
+        ({"eventTime": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has eventTime t"),
         ({"buckets": "8"}, BASE, TableError, "has buckets 4.*rebucket"),
         ({}, BASE[:2], SchemaError, "v is missing from the query"),
         ({}, [*BASE, ("more", pa.int64())], SchemaError, "more is not in the table"),
@@ -83,7 +83,7 @@ def test_columns_that_cannot_be_held(make_sink, columns, options, message):
 
 
 def test_spark_types():
-    options = SinkOptions(path="/t", key=Key(("K",)), eventTime="T")
+    options = SinkOptions(path="/t", key=Key(("K",)), time="T")
     layout = Layout.of(options, StructType([StructField("k", CharType(3), False), StructField("t", TimestampType())]))
     assert (layout.key, layout.time) == (("k",), "t")  # found whatever the case, spelled as in the schema
     assert layout.arrow_schema().field("k") == pa.field("k", pa.string())

@@ -104,8 +104,8 @@ def test_key_time_and_buckets_are_the_tables(tmp_path):
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     found = recorded_options({"path": str(sink.path)})
-    assert (found["key"], found["time"], found["buckets"]) == ("k", "t", "4")
+    assert (found["key"], found["eventTime"], found["buckets"]) == ("k", "t", "4")
     # Late rows need a time, which is known only when the table has been read.
-    given = {"path": str(sink.path), "setAside": "late,conflicts", "keep": "2"}
-    assert recorded_options(given)["time"] == "t"
+    given = {"path": str(sink.path), "setAside": "late,conflicts", "history": "2"}
+    assert recorded_options(given)["eventTime"] == "t"
     assert recorded_options({"path": str(tmp_path / "t"), "setAside": "late"}) == {}

@@ -139,7 +139,7 @@ class TestDelimited:
         (folder / "a.csv").write_text("k,v,w,t\n1,1,1,0012\n")
         (folder / "b.csv").write_text("k,v,w,t\n2,x,1.5,1\n")
         # The time counts, and names nothing.
-        assert [str(field.type) for field in connect(eventTime="t").schema()] == ["int64", "string", "double", "int64"]
+        assert [str(field.type) for field in connect(time="t").schema()] == ["int64", "string", "double", "int64"]
 
     def test_line_ends_within_quotes(self, folder, follow):
         (folder / "a.csv").write_text('k,"v\nw"\n1,"a\nb"\n2,c\nbad,c\n3,"d\n')

@@ -24,7 +24,7 @@ from upstream.datasource.connectors.latest_table.changes import (
     keep_after,
 )
 from upstream.delta_format.deletion_vectors import DeletionVector
-from upstream.delta_format.latest_table import BUCKET, APPLIED_KEY, HISTORY_PROPERTY, CommitChanges
+from upstream.delta_format.latest_table import APPLIED_KEY, BUCKET, HISTORY_PROPERTY, CommitChanges
 
 from .following import Follower, gone, options_of, some
 

@@ -86,10 +86,10 @@ def groups_of(rows: list[dict[str, Any]]) -> list[list[tuple[str, Row]]]:
     by_delta_rs=st.booleans(),
 )
 # What is left of a file leaves with rows that were marked as dead before; delta-rs writes the entry in object stores.
-@example(**TABLE, steps=MARKED, history="latest", way="vectors", by_delta_rs=False)
-@example(**TABLE, steps=MARKED, history="latest", way="vectors", by_delta_rs=True)
-@example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], history="latest 2", way="rewrite", by_delta_rs=False)
-@example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], history="latest", way="vectors", by_delta_rs=False)
+@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=False)
+@example(**TABLE, steps=MARKED, keep="latest", way="vectors", by_delta_rs=True)
+@example(**TABLE, steps=[("keep", 0), ("batch", [(1, 3, False)])], keep="latest 2", way="rewrite", by_delta_rs=False)
+@example(**TABLE, steps=[*MARKED[:1], ("erase", 3)], keep="latest", way="vectors", by_delta_rs=False)
 def test_changes_are_the_difference_between_versions(
     make_first, monkeypatch, before, steps, tasks, timed, buckets, keep, way, by_delta_rs
 ):
@@ -97,7 +97,12 @@ def test_changes_are_the_difference_between_versions(
     monkeypatch.setattr(SinkTable, "_puts_entry", lambda *_: not by_delta_rs)
     with tempfile.TemporaryDirectory() as folder:
         kind = options_of(way, monkeypatch, folder)
-        options = {"eventTime": "t" if timed else "", "buckets": buckets, "keep": "" if keep == "latest" else keep, **kind}
+        options = {
+            "eventTime": "t" if timed else "",
+            "buckets": buckets,
+            "history": "" if keep == "latest" else keep,
+            **kind,
+        }
         table = Table(make_first(Path(folder) / "first", **options), values=3)
         deletes = keep != "all"
 
@@ -161,7 +166,7 @@ def test_changes_are_the_difference_between_versions(
                 while follower.plan() != follower.offset:
                     follow()
                 kept = 1
-                table.sink.options = {name: value for name, value in table.sink.options.items() if name != "keep"}
+                table.sink.options = {name: value for name, value in table.sink.options.items() if name != "history"}
             else:
                 follower.restart()
         while follower.plan() != follower.offset:
@@ -192,7 +197,7 @@ class Chain(Batches):
         self.applied += super().batch(rows, tasks).applied
 
     def begin(self, limit: str) -> None:
-        numbers = {"timeFormat": "epoch_us" if "time" in self.first.options else ""}
+        numbers = {"timeFormat": "epoch_us" if "eventTime" in self.first.options else ""}
         self.follower = Follower(self.first.path, maxRowsPerTrigger=limit, **numbers)
         self.follow()
 
@@ -232,7 +237,7 @@ def test_the_chained_table_equals_the_first(make_first, monkeypatch, before, ste
     with tempfile.TemporaryDirectory() as folder:
         time = "t" if timed else ""
         kind = options_of(way, monkeypatch, folder)
-        first, second = (make_first(Path(folder) / name, time=time, **kind) for name in ("first", "second"))
+        first, second = (make_first(Path(folder) / name, eventTime=time, **kind) for name in ("first", "second"))
         chain = Chain(first, second)
         for rows in before:
             chain.batch(rows, tasks if timed else 1)

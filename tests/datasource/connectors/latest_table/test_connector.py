@@ -76,7 +76,7 @@ def test_a_table_whose_columns_were_renamed_is_refused(first, follow):
 def test_key_and_time_are_the_tables_unless_given(first, follow):
     some(first, 0, (1, 10, "a"))
     options = follow().options
-    assert (options.key, options.time, options.progress) == (("k",), "t", "promised")
+    assert (options.key, options.time, options.progress) == (("k",), "t", "from_table")
     options = follow(key="v", watermark="bounded").options
     assert (options.key, options.time, options.progress) == (("v",), "t", "bounded")
 
