@@ -187,12 +187,15 @@ def test_the_plan_is_the_one_that_explain_gives():
     assert f"```text\n{explain_among(MEANS, registry)}\n```" in SHARING
 
 
-# --- the how-to page; its Python runs on Spark with other pages
+# --- the how-to pages; their Python runs on Spark with other pages
 
-HOW_TO = page("how-to/continuous-queries")
-RUN, APPLY, CHANGES = (
-    [shlex.split(line) for line in re.split(r"\n(?=upstream)", block)] for block in blocks(HOW_TO, "bash")[:3]
-)
+HOW_TO, SQL_JOB = page("how-to/continuous-queries"), page("how-to/sql-job")
+CHANGES, SHELL = (blocks(HOW_TO, "bash")[number] for number in range(2))
+
+
+def lines(block: str) -> list[list[str]]:
+    """The commands of a block."""
+    return [shlex.split(line) for line in re.split(r"\n(?=upstream)", block)]
 
 
 @pytest.fixture
@@ -216,7 +219,7 @@ def test_the_commands_change_the_registry(checkpoint):
     define_stream(checkpoint, BUSES)
     text = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
     record(checkpoint, Change("register", "means", text=text))
-    shown = [typed(words) for words in CHANGES][-1]
+    shown = [typed(words) for words in lines(CHANGES)][-1]
     assert "fast" in shown
     queries = registry_now(checkpoint).queries
     found = {name: (each.weight, each.active) for name, each in queries.items()}
@@ -231,7 +234,7 @@ def parameters(words: list[str]) -> dict[str, object]:
 
 
 def test_the_statements_of_the_shell_and_its_options_are_there():
-    given = parameters(shlex.split(blocks(HOW_TO, "bash")[3]))
+    given = parameters(shlex.split(SHELL))
     source, query = statements.script(str(given["statements"]))
     assert isinstance(source, CreateSource)
     assert source.options == {"key": "vehicle_id", "event_time": "timestamp"}
@@ -242,11 +245,12 @@ def test_the_statements_of_the_shell_and_its_options_are_there():
 
 def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
     define_stream(checkpoint, BUSES)
-    (file,) = blocks(HOW_TO, "sql")
+    (file,) = blocks(SQL_JOB, "sql")
     (tmp := Path("job.sql")).write_text(file, encoding="utf-8")
-    assert parameters(*RUN)["file"] == tmp.name
+    run, apply, single = map(lines, blocks(SQL_JOB, "bash"))
+    assert parameters(*run)["file"] == tmp.name
     record(checkpoint, Change("statement", "buses", "CREATE SOURCE buses FROM 'old/' WITH (key = 'vehicle_id')"))
-    shown, made = (typed(words).splitlines() for words in APPLY)
+    shown, made = (typed(words).splitlines() for words in apply)
     assert shown[-1] == "--yes makes this change"
     assert made == shown[:-1]
     assert [each.partition(":")[0] for each in made] == [
@@ -254,6 +258,13 @@ def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
         "+ create view moving",
         "+ create materialized view fleet",
     ]
+
+    del single[1]  # it shows a table, which the job has not written yet
+    status, created, *changed = map(typed, single)
+    assert "fleet" in status
+    assert created.startswith("CREATE MATERIALIZED VIEW fleet")
+    assert changed
+    assert registry_now(checkpoint).queries == {}, "the view was dropped with what reads it"
 
 
 def test_what_the_prompt_takes():
