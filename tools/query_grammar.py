@@ -1,7 +1,7 @@
 """What the language of continuous queries has beyond Spark SQL, described once.
 
-``tools/draw_grammar.py`` draws it, docs/query-language.md has it as text, and tests/docs/test_query_grammar.py spells
-every path of it and reads what comes out with the real parser. So the drawings cannot show what is not there.
+``tools/draw_grammar.py`` draws it, and tests/docs/test_query_grammar.py spells every path of it and reads what comes
+out with the real parser. So the drawings cannot show what is not there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ __all__ = [
     "Ref",
     "Seq",
     "Word",
-    "as_text",
     "every",
     "some",
 ]
@@ -300,43 +299,3 @@ def some(node: Node, choose: Callable[[int], int], depth: int = 0) -> tuple[str,
         return some(node.part, choose, depth) if choose(2) == 0 else ()
     first = some(node.part, choose, depth)
     return first if choose(2) == 0 else (*first, ",", *some(node.part, choose, depth))
-
-
-def as_text() -> str:
-    """Return the grammar as text: what may be left out in ``[ ]``, one of several in ``( | )``, signs in quotes."""
-    width = max(map(len, GRAMMAR))
-    lines: list[str] = []
-    for name, node in GRAMMAR.items():
-        ways = node.parts if isinstance(node, Choice) else (node,)
-        for at, each in enumerate(ways):
-            written = _written(each)
-            head = f"{name:<{width}} := " if at == 0 else f"{'':<{width}}  | "
-            lines += _wrapped(head, written)
-    return "\n".join(lines)
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    lines, line = [], head
-    for word in text.split(" "):
-        if len(line) + len(word) > 98 and len(line) > len(head):
-            lines.append(line.rstrip())
-            line = " " * (len(head) + 2)
-        line += word + " "
-    return [*lines, line.rstrip()]
-
-
-def _written(node: Node) -> str:
-    if isinstance(node, Word):
-        return node.text if node.text[0].isalpha() else f"'{node.text}'"
-    if isinstance(node, Leaf):
-        return node.label.replace(" ", "-")
-    if isinstance(node, Ref):
-        return node.rule
-    if isinstance(node, Seq | Lines):
-        return " ".join(map(_written, node.parts))
-    if isinstance(node, Choice):
-        return f"({' | '.join(map(_written, node.parts))})"
-    if isinstance(node, Maybe):
-        inner = _written(node.part)
-        return f"[{inner[1:-1] if isinstance(node.part, Choice) else inner}]"
-    return f"{_written(node.part)}, …"

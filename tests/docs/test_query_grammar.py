@@ -105,9 +105,8 @@ def test_each_statement_of_the_prompts_help_is_in_the_grammar():
             assert any(each.startswith(words[0]) for each in begins), line
 
 
-def test_the_page_has_the_grammar_as_text():
+def test_the_page_shows_each_rule():
     page = (ROOT / "docs" / "query-language.md").read_text(encoding="utf-8")
-    assert f"```text\n{GRAMMAR.as_text()}\n```" in page, "print(as_text()) of tools/query_grammar.py has it"
     assert re.findall(r"figures/grammar-(\w+)\.svg", page) == list(GRAMMAR.GRAMMAR)
 
 

@@ -83,17 +83,26 @@ def claim_of(reader: str, feature: str) -> Claim:
 
 
 def matrix_as_markdown() -> str:
-    """The table of the page."""
-    lines = ["| reader | " + " | ".join(FEATURES.values()) + " |", "|---" * (len(FEATURES) + 1) + "|"]
-    for reader, shown in READERS.items():
-        cells = [_cell(claim_of(reader, feature)) for feature in FEATURES]
-        lines.append(f"| {shown} | " + " | ".join(cells) + " |")
+    """The page's list of readers that are right everywhere, and its table of the others where any of them is not."""
+    features = [each for each in FEATURES if any(feature == each for _, feature in CLAIMS)]
+    by_reader = {shown: [claim_of(reader, each) for each in features] for reader, shown in READERS.items()}
+    right = [shown for shown, claims in by_reader.items() if {*claims} == {RIGHT}]
+    lines = [
+        "Every reader returns " + ", ".join(shown for each, shown in FEATURES.items() if each not in features) + ".",
+        "These return all else too:\n",
+        *(f"- {shown}" for shown in right),
+        "\n| reader | " + " | ".join(FEATURES[each] for each in features) + " |",
+        "|---" * (len(features) + 1) + "|",
+    ]
+    for shown, claims in by_reader.items():
+        if shown not in right:
+            lines.append(f"| {shown} | " + " | ".join(map(_cell, claims)) + " |")
     return "\n".join(lines) + "\n"
 
 
 def matrix_of_page(page: str) -> str:
-    """The table that a page has."""
-    found = re.search(r"^\| reader \|.*?\n(?=\n)", page, re.MULTILINE | re.DOTALL)
+    """The list and the table that a page has."""
+    found = re.search(r"^Every reader returns.*?^\| reader \|.*?\n(?=\n)", page, re.MULTILINE | re.DOTALL)
     assert found is not None, "the page has no table that begins with | reader |"
     return found.group()
 
