@@ -15,7 +15,7 @@ author = "The UpStream for Spark authors"
 copyright = author  # noqa: A001 Sphinx's name
 release = version = _VERSION
 
-extensions = ["myst_parser", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinx_design"]
 source_suffix = {".md": "markdown"}
 nitpicky = True
 
@@ -25,11 +25,19 @@ myst_heading_anchors = 4
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_show_sourcelink = False
+# The side navigation of every page is the whole site, so the bar at the top has none.
+templates_path = ["_templates"]
+html_sidebars = {"**": ["site-navigation"]}
 html_theme_options = {
     "logo": {"text": project},
-    "navigation_depth": 3,
+    "navbar_center": [],
+    "navbar_align": "right",
+    "navbar_persistent": ["search-button-field"],
+    "navbar_end": ["theme-switcher"],
+    "navigation_depth": 2,
+    "show_nav_level": 1,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -16,7 +16,7 @@ compile --extra test --no-emit-package setuptools --no-emit-package wheel pyproj
 printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
 printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
 # Makes the site out of docs/, and draws grammars.
-printf 'sphinx>=8,<9\nmyst-parser>=4\npydata-sphinx-theme>=0.16\nsphinx-copybutton>=0.5\nrailroad-diagrams>=3,<4\n' | compile - -o tools/constraints-docs.txt
+printf 'sphinx>=8,<9\nmyst-parser>=4\npydata-sphinx-theme>=0.16\nsphinx-copybutton>=0.5\nsphinx-design>=0.6\nrailroad-diagrams>=3,<4\n' | compile - -o tools/constraints-docs.txt
 # Changes lines of the kernels, to see whether tests notice.
 printf 'mutmut>=3.8,<4\n' | compile -c constraints.txt - -o tools/constraints-mutants.txt
 # What the extras `connect` and `pipelines` of pyspark add to constraints.txt.
