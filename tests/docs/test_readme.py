@@ -1,93 +1,62 @@
-"""README's lines run as they stand there."""
+"""README's blocks run as they stand there, and give what it shows."""
 
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-import polars as pl
 import pytest
 from kit import programs
 from kit.places import ROOT
-from kit.waiting import wait_for
 
-UPSTREAM = str(Path(sys.executable).with_name("upstream"))
-
-pytestmark = pytest.mark.spark
-
-
-def block(holds: str) -> str:
-    """The fenced lines that hold a text."""
-    blocks = re.findall(r"```\w*\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    (found,) = (each for each in blocks if holds in each)
-    return found
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SET_UP, JOB, COMMANDS, SHOWN, PROGRAM, PRINTED = re.findall(r"```\w*\n(.*?)```", README, re.DOTALL)
+"""All blocks in their order: what is in none of them is no command."""
 
 
 @pytest.fixture
-def feed(tmp_path):
-    """Vehicles whose newest positions are moving, and one that has stopped."""
-    folder = tmp_path / "feed"
-    folder.mkdir()
-    rows = [
-        "a,2024-01-01 00:00:01,10",
-        "b,2024-01-01 00:00:02,20",
-        "a,2024-01-01 00:00:03,30",
-        "b,2024-01-01 00:00:04,0",
-    ]
-    (folder / "first.csv").write_text("\n".join(["vehicle_id,timestamp,speed", *rows]) + "\n")
+def clone(tmp_path):
+    """A folder that has what the commands name in a clone."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     return tmp_path
 
 
-@contextmanager
-def running(command: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that goes on until it is interrupted."""
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, start_new_session=True)
-    try:
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            process.wait(60)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+def lines(text: str) -> list[str]:
+    """Lines without the space at their ends, which the page does not keep."""
+    return [line.rstrip() for line in text.splitlines()]
 
 
-def speeds(command: Sequence[str], folder: Path) -> dict[str, float]:
-    """The rows of the table that a program writes, as soon as there are any."""
-    found: dict[str, float] = {}
-
-    def written() -> bool:
-        if any((folder / "latest" / "_delta_log").glob("*.json")):
-            rows = pl.read_delta(str(folder / "latest")).select("vehicle_id", "speed")
-            found.update((str(key), float(speed)) for key, speed in rows.iter_rows())
-        return bool(found)
-
-    with running(command, folder) as process:
-        wait_for(written, process.poll, "a row in the table")
-    return found
+def test_the_job_is_among_the_examples():
+    assert (ROOT / "examples" / "buses.sql").read_text(encoding="utf-8") == JOB
 
 
-def test_the_lines_of_python(feed):
-    (feed / "job.py").write_text(block("us.session()"))
-    assert speeds([sys.executable, "job.py"], feed) == {"a": 30.0, "b": 20.0}
+@pytest.mark.spark
+def test_the_job_in_sql(clone):
+    printed = ""
+    for line in COMMANDS.splitlines():
+        program, *arguments = shlex.split(line)
+        done = programs.run(Path(sys.executable).with_name(program), *arguments, cwd=clone)
+        assert done.returncode == 0, done.stderr[-3000:]
+        printed = done.stdout
+    assert lines(printed) == lines(SHOWN)
 
 
-def test_the_lines_for_the_shell(feed):
-    latest, show = (shlex.split(line)[1:] for line in block("upstream latest --from").splitlines())
-    assert speeds([UPSTREAM, *latest], feed) == {"a": 30.0, "b": 0.0}
-    shown = programs.run(UPSTREAM, *show, cwd=feed).stdout
-    assert "30" in shown
-    assert "2024-01-01 00:00:04" not in shown, "it has stopped, so the filter leaves it out"
+@pytest.mark.spark
+def test_the_job_in_python(clone):
+    (clone / "job.py").write_text(PROGRAM, encoding="utf-8")
+    done = programs.run(sys.executable, "job.py", cwd=clone)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lines(done.stdout) == lines(PRINTED)
 
 
-def test_the_continuous_query_for_the_shell(feed):
-    line = shlex.split(block('upstream sql "CREATE'))[1:]
-    shown = programs.run(UPSTREAM, *line, "--once", cwd=feed)
-    assert shown.returncode == 0, shown.stderr[-3000:]
-    assert re.search(r"^\+ +15$", shown.stdout, re.MULTILINE), "the mean of the newest speeds, 30 and 0"
+@pytest.mark.spark
+def test_the_demo_and_the_tests():
+    demo, tests = (line.partition("#")[0].split() for line in SET_UP.splitlines())
+    assert tests == ["make", "test"]  # which CI runs
+    assert "make --no-print-directory test " in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    # The environment of the tests is not made again while they run.
+    installed = (f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.installed")
+    done = programs.run(demo[0], "--no-print-directory", *installed, *demo[1:], cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the table has 151 keys" in done.stdout
+    assert (ROOT / "demo-output" / "staleness.png").read_bytes()[:4] == b"\x89PNG"

@@ -183,16 +183,6 @@ def test_connect(tmp_path):
 
 
 @pytest.mark.long
-def test_demo(tmp_path):
-    output = run("demo.py", "--seconds", "8", cwd=tmp_path)
-    assert "the table has 151 keys" in output
-    assert "vehicle_id" in output
-    picture = tmp_path / "demo-output" / "staleness.png"
-    assert picture.read_bytes()[:4] == b"\x89PNG"
-    assert picture.stat().st_size > 10_000
-
-
-@pytest.mark.long
 def test_demo_kafka(tmp_path):
     output = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
     assert "vehicles/1 (30 s behind): complete to" in output
