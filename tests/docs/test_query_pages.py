@@ -218,7 +218,7 @@ def typed(words: list[str]) -> str:
 def test_the_commands_change_the_registry(checkpoint):
     define_stream(checkpoint, BUSES)
     text = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
-    record(checkpoint, Change("register", "means", text=text))
+    record(checkpoint, Change("create", "means", text=text))
     shown = [typed(words) for words in lines(CHANGES)][-1]
     assert "fast" in shown
     queries = registry_now(checkpoint).queries
