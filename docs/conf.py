@@ -28,16 +28,17 @@ html_show_sourcelink = False
 # The side navigation of every page is the whole site, so the bar at the top has none.
 templates_path = ["_templates"]
 html_sidebars = {"**": ["site-navigation"]}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {
     "logo": {"text": project},
     "navbar_center": [],
-    "navbar_align": "right",
     "navbar_persistent": ["search-button-field"],
     "navbar_end": ["theme-switcher"],
     "navigation_depth": 2,
     "show_nav_level": 1,
     "show_toc_level": 2,
-    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": [], "options": []},
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -87,8 +87,9 @@ def matrix_as_markdown() -> str:
     features = [each for each in FEATURES if any(feature == each for _, feature in CLAIMS)]
     by_reader = {shown: [claim_of(reader, each) for each in features] for reader, shown in READERS.items()}
     right = [shown for shown, claims in by_reader.items() if {*claims} == {RIGHT}]
+    *plain, last = (shown for each, shown in FEATURES.items() if each not in features)
     lines = [
-        "Every reader returns " + ", ".join(shown for each, shown in FEATURES.items() if each not in features) + ".",
+        f"Every reader returns {', '.join(plain)}, and {last}.",
         "These return all else too:\n",
         *(f"- {shown}" for shown in right),
         "\n| reader | " + " | ".join(FEATURES[each] for each in features) + " |",
