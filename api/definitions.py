@@ -112,7 +112,7 @@ def rows_of(name: str, registry: Registry, storage: Mapping[str, str]) -> pl.Laz
         The job has not written its table yet.
     """
     query = registry.queries[known_name(name, registry.queries, "query")]
-    rows = LatestTable(query.location, storage_options=storage).rows()
+    rows = LatestTable(query.location, storage_options=storage).scan()
     try:
         bound = query.bound if query.bound is not None else bind(query.text, registry.catalog.in_zone(query.time_zone))
     except QueryRefusedError:

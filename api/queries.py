@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
@@ -15,6 +16,7 @@ from ..hosting.registry import Registry, registry_now
 from ..hosting.reports import Reports, listed
 from ..hosting.shared_parts import explain_among
 from ..hosting.table_merge import GivenForTables
+from ..plan.explain import PlanText
 from ..storage.folder import folder_at
 from .definitions import StoredRelations, define, rows_of, time_zone_of
 
@@ -366,7 +368,7 @@ class Queries(StoredRelations):
         >>> print(queries.explain("SELECT COUNT(*) AS n FROM LATEST(buses)").splitlines()[0])
         result: a relation, kept as a table (n int64)
         """
-        return explain_among(query, self._registry(), self._zone())
+        return PlanText(explain_among(query, self._registry(), self._zone()))
 
     def start(self, *, name: str | None = None, batch_duration: str | None = None, **trigger: Any) -> StreamingQuery:
         """Start the job that answers the queries, with those that are registered now and later.
@@ -399,8 +401,8 @@ class Queries(StoredRelations):
         Notes
         -----
         Guarantee: each table has each batch once, in one commit of its own, whatever fails meanwhile. If a value of a
-        query cannot be computed, this query is deactivated with the reason, and the others go on. Results that wait are
-        never lost, each query has its turn, and a job with ``availableNow=True`` ends when none wait.
+        query cannot be computed, this query is deactivated with the reason, and the others continue. Results that wait
+        are never lost, each query has its turn, and a job with ``availableNow=True`` ends when none wait.
 
         Examples
         --------
@@ -408,7 +410,7 @@ class Queries(StoredRelations):
         >>> queries.source("buses", stream)
         >>> queries.create("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.start(availableNow=True).awaitTermination()
-        >>> queries.rows("fleet").collect().rows()
+        >>> queries.scan("fleet").collect().rows()
         [(2,)]
         """
         batch_s = None if batch_duration is None else duration_argument("batch_duration", batch_duration) / 1e6
@@ -423,8 +425,12 @@ class Queries(StoredRelations):
         plans = {each: stream.plan for each, stream in self._streams.items()}
         return start(plans, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
 
-    def rows(self, name: str) -> pl.LazyFrame:
-        """Return the rows of a query's table, to be filtered and collected. A column ``row_key`` is left out.
+    def _repr_html_(self) -> str:
+        """Show the queries in a notebook."""
+        return f"<p>Queries <code>{escape(self.checkpoint)}</code></p>{self.list()._repr_html_()}"
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """Scan the rows of a query's table lazily: filter them, then collect them. A column ``row_key`` is left out.
 
         Parameters
         ----------
@@ -448,7 +454,7 @@ class Queries(StoredRelations):
         >>> queries.source("buses", stream)
         >>> queries.create("fastest", "SELECT MAX(speed) AS speed FROM LATEST(buses)")
         >>> queries.start(availableNow=True).awaitTermination()
-        >>> queries.rows("fastest").collect().rows()
+        >>> queries.scan("fastest").collect().rows()
         [(4.5,)]
         """
         return rows_of(name, self._registry(), self._given.storage)

@@ -103,7 +103,7 @@ def _check(out: Path, names: Sequence[str], rows: int, keys: int) -> None:
         newest = connection.sql(text).to_arrow_table()
     for number, name in enumerate(names):
         expected = newest.set_column(1, "v", pc.add(newest["v"], number))
-        got = LatestTable(out / name).rows().collect().to_arrow().select(["key", "v"]).sort_by("key")
+        got = LatestTable(out / name).scan().collect().to_arrow().select(["key", "v"]).sort_by("key")
         assert_equal(f"upstream, {name}", got, expected)
 
 

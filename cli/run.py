@@ -182,7 +182,7 @@ def _print_tables(job: Queries) -> None:
         state = f"stopped: {each.reason or 'paused'}"
         if each.active:
             try:
-                state = f"rows: {job.rows(name).select(pl.len()).collect().item():,}"
+                state = f"rows: {job.scan(name).select(pl.len()).collect().item():,}"
             except TableError:
                 state = "no batch yet"
         typer.echo(f"{name}  {state}  {each.location}")

@@ -237,14 +237,26 @@ _OWN = "_upstream_"
 
 
 def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:
-    """Return some columns of the rows; all but UpStream's own if none are named."""
+    """Return some columns of the rows, to be read when needed; all but UpStream's own if none are named."""
     found = scan_table(table)
-    names = found.collect_schema().names()
+    return found.select(_named(found.collect_schema().names(), columns))
+
+
+def read_columns(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:
+    """Return some columns of the rows in the table's types; all but UpStream's own if none are named."""
+    check_readable(table)
+    whole = pa.schema(table.schema().to_arrow())
+    wanted = _named(whole.names, columns)
+    empty = pa.schema([whole.field(name) for name in wanted]).empty_table()
+    return pa.concat_tables([empty, *read_rows(table, wanted)])
+
+
+def _named(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
     absent = [name for name in wanted if name not in names]
     if absent:
         raise OptionError(f"the table has no column {', '.join(absent)}", expected="columns among " + ", ".join(names))
-    return found.select(wanted)
+    return wanted
 
 
 def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTable:

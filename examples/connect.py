@@ -36,7 +36,7 @@ def main() -> None:
     writer.trigger(availableNow=True).start().awaitTermination()
 
     # The table is read without the server.
-    rows = us.LatestTable(asked.to).rows(["vehicle_id", "window_end", "positions", "speed"])
+    rows = us.LatestTable(asked.to).scan(["vehicle_id", "window_end", "positions", "speed"])
     print(rows.collect().sort("speed", descending=True, nulls_last=True).head(5))
     spark.stop()
 

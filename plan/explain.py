@@ -11,6 +11,15 @@ from .fingerprint import operators
 from .nodes import Map, Node, Reorder, StatefulNode, Window
 
 
+class PlanText(str):
+    """A plan as text or SVG, which a notebook shows as it is."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self) if self.startswith("<svg") else f"<pre>{escape(self)}</pre>"
+
+
 def fusable(plan: Node) -> frozenset[StatefulNode]:
     """Return the operators that need no shuffle of their own.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..conf.errors import TableError
 from ..conf.locations import absolute_location
 from ..conf.options import duration_argument, path_argument
-from ..delta_format.scan import open_table, scan_columns
+from ..delta_format.scan import open_table, read_columns, scan_columns
 from ..storage.folder import TableFolder
 from .admin.check import CheckReport, check_table
 from .admin.erase import Erasure, erase_key, key_bucket
@@ -19,9 +21,14 @@ from .figures.summary import CommitSummary, RunFigures, read_summaries, run_stal
 from .maintenance.runner import maintain_table
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
+    import pyarrow as pa
 
     from .spec.maintenance_rules import MaintenanceResult
+
+
+_SHOWN_ROWS = 10
 
 
 class LatestTable:
@@ -60,13 +67,21 @@ class LatestTable:
     def __repr__(self) -> str:
         return f"LatestTable({self.path!r})"
 
-    def rows(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
-        """Return the newest row of each key, to be filtered and collected.
+    def _repr_html_(self) -> str:
+        """Show the path and some rows in a notebook."""
+        head = f"<p>LatestTable <code>{escape(self.path)}</code></p>"
+        try:
+            return head + self.scan().head(_SHOWN_ROWS).collect()._repr_html_()
+        except TableError as error:
+            return f"{head}<pre>{escape(str(error))}</pre>"
+
+    def scan(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
+        """Scan the newest row of each key lazily: filter it, then collect it.
 
         Parameters
         ----------
         columns
-            Which; all but UpStream's own unless given.
+            The columns to read [default: all but UpStream's own].
 
         Returns
         -------
@@ -82,10 +97,88 @@ class LatestTable:
 
         Examples
         --------
-        >>> table.rows(["vehicle_id", "speed"]).filter(pl.col("speed") > 10).collect().rows()
+        >>> table.scan(["vehicle_id", "speed"]).filter(pl.col("speed") > 10).collect().rows()
         [(2, 20.0)]
         """
         return scan_columns(open_table(self.path, self._storage), columns)
+
+    def to_polars(self, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """Read the newest row of each key.
+
+        Parameters
+        ----------
+        columns
+            The columns to read [default: all but UpStream's own].
+
+        Returns
+        -------
+        polars.DataFrame
+
+        Raises
+        ------
+        TableError
+            There is no table, or it cannot be opened.
+        OptionError
+            The table lacks a column.
+
+        Examples
+        --------
+        >>> table.to_polars(["vehicle_id", "speed"]).sort("vehicle_id").rows()
+        [(1, 10.0), (2, 20.0), (3, 0.0)]
+        """
+        return self.scan(columns).collect()
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read the newest row of each key, in the table's types.
+
+        Parameters
+        ----------
+        columns
+            The columns to read [default: all but UpStream's own].
+
+        Returns
+        -------
+        pyarrow.Table
+
+        Raises
+        ------
+        TableError
+            There is no table, or it cannot be opened.
+        OptionError
+            The table lacks a column.
+
+        Examples
+        --------
+        >>> table.to_arrow().num_rows
+        3
+        """
+        return read_columns(open_table(self.path, self._storage), columns)
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """Read the newest row of each key.
+
+        Parameters
+        ----------
+        columns
+            The columns to read [default: all but UpStream's own].
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        TableError
+            There is no table, or it cannot be opened.
+        OptionError
+            The table lacks a column.
+
+        Examples
+        --------
+        >>> float(table.to_pandas()["speed"].max())
+        20.0
+        """
+        return self.to_arrow(columns).to_pandas()
 
     def check(self, *, source: str | None = None) -> CheckReport:
         """Check that the table has what the sink guarantees: one row per key, each in its bucket, none that a deletion

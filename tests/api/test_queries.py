@@ -84,22 +84,22 @@ def test_a_job_needs_a_session(queries):
 def test_rows_are_those_of_the_querys_table(queries, tmp_path):
     queries.create("Fleet", COUNTS)
     with pytest.raises(TableError):
-        queries.rows("fleet")
+        queries.scan("fleet")
     pl.DataFrame({"route_id": ["a"], "n": [1]}).write_delta(tmp_path / "lake" / "Fleet")
-    assert queries.rows("fleet").collect().rows() == [("a", 1)]
+    assert queries.scan("fleet").collect().rows() == [("a", 1)]
     with pytest.raises(OptionError, match="did you mean 'Fleet'"):
-        queries.rows("flet")
+        queries.scan("flet")
 
 
 def test_a_key_of_texts_is_not_among_the_rows(queries, tmp_path):
     queries.create("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
     pl.DataFrame({"row_key": [""], "n": [2]}).write_delta(tmp_path / "lake" / "fleet")
-    assert queries.rows("fleet").collect().rows() == [(2,)]
+    assert queries.scan("fleet").collect().rows() == [(2,)]
     queries.create("named", "SELECT vehicle_id, speed AS row_key FROM LATEST(buses)")
     pl.DataFrame({"vehicle_id": ["a"], "row_key": [2.0]}).write_delta(tmp_path / "lake" / "named")
-    assert queries.rows("named").collect().rows() == [("a", 2.0)]
+    assert queries.scan("named").collect().rows() == [("a", 2.0)]
     queries.deactivate("fleet")
-    assert queries.rows("fleet").collect().columns == ["n"]
+    assert queries.scan("fleet").collect().columns == ["n"]
 
 
 def test_explain_takes_names_and_texts(queries):

@@ -47,7 +47,7 @@ def test_another_process_changes_what_runs(spark, tmp_path):
     def there(name: str, seen: Callable[[pl.LazyFrame], object], wanted: object) -> None:
         def found() -> bool:
             try:
-                return seen(queries.rows(name)) == wanted
+                return seen(queries.scan(name)) == wanted
             except TableError:
                 return False
 
@@ -89,7 +89,7 @@ def test_another_process_changes_what_runs(spark, tmp_path):
     arrive(tmp_path, 5, ("f", 41, 70))
     again.start(availableNow=True).awaitTermination()
     assert again.rows("fleet").collect().rows() == [(6,)]
-    dropped = us.LatestTable(tmp_path / "lake" / "fast").rows(["bus"]).collect()["bus"].to_list()
+    dropped = us.LatestTable(tmp_path / "lake" / "fast").scan(["bus"]).collect()["bus"].to_list()
     assert "c" in dropped, "its table stays"
     assert "f" not in dropped
 

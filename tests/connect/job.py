@@ -19,7 +19,7 @@ DDL = "vehicle BIGINT, at TIMESTAMP, speed BIGINT"
 
 
 def rows_of(table: str, columns: list[str]) -> list[Any]:
-    return sorted(us.LatestTable(table).rows(columns).collect().rows())
+    return sorted(us.LatestTable(table).scan(columns).collect().rows())
 
 
 def written(stream: us.UpdateStream, table: str, columns: list[str], **options: Any) -> list[Any]:

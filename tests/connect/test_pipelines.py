@@ -42,10 +42,10 @@ def test_the_example(tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Run is COMPLETED" in done.stdout + done.stderr
     rows = pl.read_csv(BUSES, try_parse_dates=True)
-    newest = upstream.LatestTable(tmp_path / "storage" / "newest").rows(["vehicle_id", "timestamp"]).collect()
+    newest = upstream.LatestTable(tmp_path / "storage" / "newest").scan(["vehicle_id", "timestamp"]).collect()
     assert dict(newest.iter_rows()) == dict(rows.group_by("vehicle_id").agg(pl.col("timestamp").max()).iter_rows())
     speeds = upstream.LatestTable(tmp_path / "storage" / "speeds")
-    assert speeds.rows().collect().height > 140
+    assert speeds.scan().collect().height > 140
     golden.check("examples", "pipeline", golden.tables(tmp_path / "storage"))
     # The operators report below the checkpoint that Spark gave the flow.
     checkpoint = tmp_path / "storage" / "_checkpoints" / "speeds" / "speeds_of_buses" / "0"

@@ -285,7 +285,7 @@ def test_a_queue_ends_with_the_newest_rows_and_no_file_has_a_secret(spark, tmp_p
         us.sql(spark, source.replace("trigger = 1", "trigger = env('FEED_TOKEN')"), to=tmp_path / "wrong")
     job = us.sql(spark, source + "CREATE MATERIALIZED VIEW now AS SELECT bus, speed FROM LATEST(buses);", to=place)
     job.start(availableNow=True).awaitTermination()
-    assert sorted(job.rows("now").collect().rows()) == [(f"b{number}", 35 + number) for number in range(5)]
+    assert sorted(job.scan("now").collect().rows()) == [(f"b{number}", 35 + number) for number in range(5)]
     reports = read_reports(queue_folder(job.checkpoint), QueueReport)
     assert sum(each.waiting for each in reports) == 0
     batches = [each for each in os.listdir(tmp_path / "lake_checkpoint" / "offsets") if each.isdigit()]

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from upstream.plan.explain import before_in_stage, draw_plan, explain_plan, fusable
+from upstream.plan.explain import PlanText, before_in_stage, draw_plan, explain_plan, fusable
 from upstream.plan.fingerprint import places
 from upstream.plan.nodes import Choice, Filter, IncompleteInput, InputRows, Node, Queue, Transform
 
@@ -152,3 +152,10 @@ def test_each_branch_of_a_union_is_looked_at():
     both = union(left, right)
     last = window(both)
     assert fusable(last) == {left, right, last}
+
+
+def test_a_notebook_shows_a_plan_as_it_is():
+    plan = Transform(*FIXED, inputs=(rows(),), step=Filter("v < 5"))
+    assert PlanText(explain_plan(plan))._repr_html_().startswith("<pre>where v &lt; 5\n")
+    picture = draw_plan(plan)
+    assert PlanText(picture)._repr_html_() == picture

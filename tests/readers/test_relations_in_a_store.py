@@ -78,4 +78,4 @@ def test_a_job_reads_a_relation_and_keeps_its_results_in_the_store(spark, tmp_pa
     queries.create("named", "SELECT b.bus, r.name FROM LATEST(buses) AS b JOIN routes AS r ON b.route = r.id")
     queries.start(availableNow=True).awaitTermination()
     assert queries.list().filter(pl.col("name") == "named").get_column("reason").to_list() == [None]
-    assert queries.rows("named").select("bus", "name").collect().rows() == [("a", "south")]
+    assert queries.scan("named").select("bus", "name").collect().rows() == [("a", "south")]

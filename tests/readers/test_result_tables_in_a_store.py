@@ -15,7 +15,7 @@ def _tables(hosted: Hosted, storage: dict[str, str], query_id: int = 1) -> list[
 
 
 def _rows(hosted: Hosted, table: Any, storage: dict[str, str]) -> list[tuple[Any, ...]]:
-    found = LatestTable(table.location, storage_options=storage).rows().collect()
+    found = LatestTable(table.location, storage_options=storage).scan().collect()
     return sorted(found.rows())
 
 

@@ -29,13 +29,34 @@ def table(written):
 
 
 def test_rows_are_the_newest_without_columns_of_ours(table):
-    found = table.rows().collect().sort("k")
+    found = table.scan().collect().sort("k")
     assert found.columns == ["k", "t", "v"]
     assert found.rows() == [(k, 2, f"new {k}") for k in range(4)] + [(4, 1, "old"), (5, 1, "old")]
-    assert table.rows(["v"]).filter(pl.col("v") == "old").collect().height == 2
-    assert "_upstream_seq" in table.rows(["k", "_upstream_seq"]).collect().columns
-    with pytest.raises(OptionError, match=r"no column w.*columns among k, t, v"):
-        table.rows(["k", "w"])
+    assert table.scan(["v"]).filter(pl.col("v") == "old").collect().height == 2
+    assert "_upstream_seq" in table.scan(["k", "_upstream_seq"]).collect().columns
+    for read in (table.scan, table.to_polars, table.to_arrow, table.to_pandas):
+        with pytest.raises(OptionError, match=r"no column w.*columns among k, t, v"):
+            read(["k", "w"])
+
+
+def test_one_table_in_three_forms(table):
+    frame = table.to_polars().sort("k")
+    assert frame.equals(table.scan().collect().sort("k"))
+    arrow = table.to_arrow().sort_by("k")
+    assert arrow.schema == pa.schema([("k", pa.int64()), ("t", arrow.schema.field("t").type), ("v", pa.string())])
+    assert arrow.to_pylist() == frame.to_dicts()
+    assert table.to_pandas(["v", "k"]).sort_values("k")["v"].tolist() == frame["v"].to_list()
+    assert table.to_arrow(["_upstream_seq"]).column_names == ["_upstream_seq"]
+
+
+def test_a_notebook_shows_ten_rows_and_no_markup_of_theirs(sink):
+    sink.batch(0, [sink.rows([(key, 1, "<script>") for key in range(12)])])
+    shown = upstream.LatestTable(sink.path)._repr_html_()
+    assert shown.count("&lt;script&gt;") == 10
+    assert "<script>" not in shown
+    nowhere = upstream.LatestTable(sink.path / "<b>")._repr_html_()
+    assert "&lt;b&gt;" in nowhere
+    assert "there is no table" in nowhere
 
 
 def test_what_commits_say(table):
@@ -48,7 +69,7 @@ def test_what_commits_say(table):
 
 
 def test_maintained_compacted_and_divided_again(table, written):
-    before = table.rows().collect().sort("k")
+    before = table.scan().collect().sort("k")
     dry = table.maintain(versions=1, retention="1 us", dry_run=True)
     assert dry.compacted == 0
     assert table.maintain(retention="7 days").entries == 0
@@ -56,16 +77,16 @@ def test_maintained_compacted_and_divided_again(table, written):
     version = table.rebucket(3)
     assert version == DeltaTable(str(written.path)).version()
     assert DeltaTable(str(written.path)).metadata().configuration["upstream.buckets"] == "3"
-    assert table.rows().collect().sort("k").equals(before)
+    assert table.scan().collect().sort("k").equals(before)
     with pytest.raises(OptionError, match="retention='a week'"):
         table.maintain(retention="a week")
 
 
 def test_a_key_is_erased(table):
     assert table.erase(5, dry_run=True).found
-    assert table.rows().collect().height == 6
+    assert table.scan().collect().height == 6
     assert table.erase(5).found
-    assert table.rows().collect().height == 5
+    assert table.scan().collect().height == 5
     assert not table.erase(77).found
 
 
@@ -86,9 +107,9 @@ def test_more_history(make_sink):
     sink = make_sink(columns, history="latest 3")
     sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])
     table = upstream.LatestTable(sink.path)
-    assert table.rows().collect().height == 3
+    assert table.scan().collect().height == 3
     table.set_history("latest 2")
-    assert sorted(table.rows().collect().rows()) == [(1, 3, "x"), (1, 4, "x")]
+    assert sorted(table.scan().collect().rows()) == [(1, 3, "x"), (1, 4, "x")]
 
 
 def test_a_lease_is_released(table, written):
@@ -101,7 +122,7 @@ def test_a_lease_is_released(table, written):
 
 def test_what_is_no_table_of_ours(tmp_path):
     nowhere = upstream.LatestTable(tmp_path / "none")
-    for act in (nowhere.rows, nowhere.check, nowhere.maintain, nowhere.compact, nowhere.repair):
+    for act in (nowhere.scan, nowhere.check, nowhere.maintain, nowhere.compact, nowhere.repair):
         with pytest.raises(TableError, match=r"there is no table|no table at|cannot be"):
             act()
     assert nowhere.commits() == []
