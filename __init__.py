@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from .operators.aggregates import (
         avg,
         count,
-        first,
-        last,
         max,  # noqa: A004 PySpark's names
         min,  # noqa: A004 PySpark's names
         sum,  # noqa: A004 PySpark's names
     )
-    from .operators.joins.band import interval
-    from .operators.queue.shard import most_stale
-    from .sink.admin.erase import Erasure
-    from .sink.figures.summary import CommitSummary
+    from .operators.joins.band import Interval
+    from .operators.joins.plan import Shards
+    from .operators.joins.release.choice import OrderedRelease
+    from .operators.queue.shard import stalest_keys
+    from .operators.windows.emission import Emission
+    from .operators.windows.parse import Lateness, Windower
     from .sink.latest_table import LatestTable
     from .sink.write_batch import write_batch
     from .sink.write_latest import batch_metrics, write_latest
@@ -54,7 +54,6 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "UpdateStream",
     "Watermark",
     "errors",
-    "interval",
     "latest",
     "queries",
     "read",
@@ -64,31 +63,39 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "testing",
     "write_batch",
     "write_latest",
+    # What windows and joins take.
+    "Emission",
+    "Interval",
+    "Lateness",
+    "OrderedRelease",
+    "Shards",
+    "Windower",
     # Aggregate functions; `aggregates` has all of them.
     "aggregates",
     "avg",
     "count",
-    "first",
-    "last",
     "max",
     "min",
     "sum",
     # What is needed now and then.
-    "CommitSummary",
-    "Erasure",
     "batch_metrics",
     "check_session",
-    "most_stale",
+    "stalest_keys",
     "with_system_ddl",
 ]
 
 # Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
 _HOMES = {
+    "Emission": ".operators.windows.emission",
+    "Interval": ".operators.joins.band",
     "LatestTable": ".sink.latest_table",
     "Queries": ".api.queries",
+    "Lateness": ".operators.windows.parse",
+    "OrderedRelease": ".operators.joins.release.choice",
+    "Shards": ".operators.joins.plan",
     "UpdateStream": ".api.stream",
     "Watermark": ".core.watermark.choice",
-    "interval": ".operators.joins.band",
+    "Windower": ".operators.windows.parse",
     "latest": ".datasource.latest_stream",
     "queries": ".api.queries",
     "read": ".api.stream",
@@ -97,11 +104,9 @@ _HOMES = {
     "sql": ".api.job",
     "write_batch": ".sink.write_batch",
     "write_latest": ".sink.write_latest",
-    "CommitSummary": ".sink.figures.summary",
-    "Erasure": ".sink.admin.erase",
     "batch_metrics": ".sink.write_latest",
     "check_session": ".conf.session",
-    "most_stale": ".operators.queue.shard",
+    "stalest_keys": ".operators.queue.shard",
     "with_system_ddl": ".core.rows.system_column",
 }
 

@@ -24,10 +24,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BOOLEANS = (("updates", "true"), ("coalesce", "false"))
-_OF_QUEUES = ("policy", "budget", "batch_budget", "batch_duration", "access_interval", "weight", "cost", "half_life")
+_OF_QUEUES = (
+    "policy",
+    "budget",
+    "batch_budget",
+    "batch_duration",
+    "access_interval",
+    "weight",
+    "cost",
+    "half_life",
+    "stalest_keys",
+)
 _INSTEAD = {
     **dict.fromkeys(_OF_QUEUES, "its queue has: queue = 'in-place', queue.budget = 10000, queue.weight = 'speed'"),
-    "set_aside": "us.source(name, df, set_aside='late', …): a DataFrame's late rows can be set aside",
+    "dead_letter_rows": "us.source(name, df, dead_letter_rows='late', …): a DataFrame's late rows can be copied there",
     "watermark": "watermark_delay = '5 minutes', or progress = 'adaptive', target_late = 0.001",
 }
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
@@ -73,7 +83,7 @@ def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, *
     >>> text = "CREATE MATERIALIZED VIEW fleet AS SELECT COUNT(*) AS n FROM LATEST(buses)"
     >>> job = us.sql(spark, text, sources=[buses], to="source_lake")
     >>> job.start(availableNow=True).awaitTermination()
-    >>> job.rows("fleet").collect().rows()
+    >>> job.scan("fleet").collect().rows()
     [(2,)]
     """
     if not isinstance(rows, UpdateStream):
@@ -152,7 +162,7 @@ def sql(
     ...     to="sql_lake",
     ... )
     >>> job.start(availableNow=True).awaitTermination()
-    >>> job.rows("fleet").collect().rows()
+    >>> job.scan("fleet").collect().rows()
     [(2,)]
     """
     wanted = definitions([*script(text_of(text))])
@@ -232,7 +242,7 @@ def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
     """Take the options of a queue, and return them as arguments of :meth:`UpdateStream.queue`."""
     named = [*signature(UpdateStream.queue).parameters][2:]  # after self and policy
     wrong = next((name for name in given if name.startswith("queue.") and name[6:] not in named), None)
-    bare = next((name for name in given if name in (*_OF_QUEUES, "set_aside", "watermark")), None)
+    bare = next((name for name in given if name in (*_OF_QUEUES, "dead_letter_rows", "watermark")), None)
     if wrong is not None:
         raise OptionError(f"a queue has no option {wrong}", expected=", ".join(f"queue.{each}" for each in named))
     if bare is not None:
@@ -247,7 +257,7 @@ def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _argument(name: str, value: str) -> str | int:
-    return int(value) if name in ("budget", "shards", "seed", "most_stale") and value.isdecimal() else value
+    return int(value) if name in ("budget", "shards", "stalest_keys") and value.isdecimal() else value
 
 
 def _option(name: str, connector: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import flag_argument, late_argument
+from ..conf.options import flag_argument
 from ..core.rows.key import Key
 from ..operators.compile import bind, on_spark
 from ..operators.queue.queue import Policy, ShardPlan, is_duration
@@ -77,8 +77,7 @@ class StreamSteps:
             it yields for them.
         on_leave
             If a key's row fails: ``keep`` the key's earlier result [default], or ``delete`` the key by a tombstone.
-            After steps that take results back, such as `join_latest`, `group_by` and joins with ``early=True``, it is
-            ``delete``.
+            After steps that retract results, such as `join_latest`, `group_by` and early joins, it is ``delete``.
 
         Returns
         -------
@@ -89,7 +88,7 @@ class StreamSteps:
         OptionError
             `condition` is no column and no text, or `on_leave` is another word.
         SchemaError
-            `on_leave` is ``keep`` after steps that take results back.
+            `on_leave` is ``keep`` after steps that retract results.
 
         Notes
         -----
@@ -179,15 +178,13 @@ class StreamSteps:
         self,
         *,
         policy: Policy = "in-place",
-        budget: int | Literal["auto"] | None = "auto",
-        batch_duration: str | None = None,
-        shards: int = 16,
+        budget: int | str | None = "auto",
         weight: str | Column | None = None,
         access_interval: str | Column | None = None,
         cost: str | None = None,
         half_life: str = "60 seconds",
-        seed: int = 0,
-        most_stale: int = 0,
+        stalest_keys: int = 0,
+        shards: int = 16,
     ) -> Self:
         """Queue the rows beyond a batch's budget; newer rows supersede waiting ones of their key (tr620 §4-5).
 
@@ -197,12 +194,8 @@ class StreamSteps:
             ``in-place``: the stalest key first. ``linecutting``: keys that seldom update first. ``auto``: every row
             while the load allows, else linecutting. ``fifo``, ``append``, ``shed``: for comparison.
         budget
-            The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness, or that
-            takes `batch_duration`; None processes all.
-        batch_duration
-            The intended duration of a batch, such as ``2 seconds``; for ``budget="auto"``.
-        shards
-            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness. A
+            duration, such as ``2 seconds``, chooses the number that takes a batch this long. None processes all.
         weight
             A column or SQL expression: the factor by which a key's staleness counts.
         access_interval
@@ -211,10 +204,10 @@ class StreamSteps:
             The time to process one row, as a duration (``0.5 ms``) [default: as measured].
         half_life
             The half-life of the update rates by which linecutting decides.
-        seed
-            The seed of the policy ``shed``.
-        most_stale
-            The number of longest-waiting keys that each batch reports, for :func:`upstream.most_stale`.
+        stalest_keys
+            The number of longest-waiting keys that each batch reports, for :func:`upstream.stalest_keys`.
+        shards
+            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
         Returns
         -------
@@ -235,11 +228,11 @@ class StreamSteps:
         >>> fresh = stream.queue(policy="in-place", budget=10_000)
         """
         plan = ShardPlan(
-            self.key, self.event_time, shards, policy, first_budget(budget), budget == "auto",
+            self.key, self.event_time, shards, policy, first_budget(budget), isinstance(budget, str),
             half_life_s=seconds_argument("half_life", half_life),
-            cost_s=None if cost is None else seconds_argument("cost", cost), seed=seed, most_stale=most_stale,
+            cost_s=None if cost is None else seconds_argument("cost", cost), stalest_keys=stalest_keys,
         )  # fmt: skip
-        node = queue(self.plan, plan, batch_duration, weight, access_interval)
+        node = queue(self.plan, plan, budget, weight, access_interval)
         if isinstance(weight, str):
             self._check_expression(weight)
         if isinstance(access_interval, str) and not is_duration(access_interval):
@@ -307,10 +300,9 @@ class StreamSteps:
         *,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
-        set_aside: Literal["late"] | None = None,
+        dead_letters: bool = False,
         flush: Flush = "eager",
         flush_rows: int | None = None,
-        time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
         """Merge the rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
@@ -321,7 +313,7 @@ class StreamSteps:
             As for :meth:`union`.
         prefer
             The input whose row wins if both have one for the same key and time [default: the first row].
-        set_aside, flush, flush_rows, time_format
+        dead_letters, flush, flush_rows
             As for :meth:`ordered`.
 
         Returns
@@ -342,33 +334,30 @@ class StreamSteps:
         right = plan_of("merge", other)
         plan = ReorderPlan(
             "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer,
-            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
+            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards,
         )  # fmt: skip
-        return self._of(reorder(plan, self.plan, right, late_aside=late_argument(set_aside)))
+        return self._of(reorder(plan, self.plan, right, late_aside=flag_argument("dead_letters", dead_letters)))
 
     def ordered(
         self,
         *,
-        set_aside: Literal["late"] | None = None,
+        dead_letters: bool = False,
         flush: Flush = "eager",
         flush_rows: int | None = None,
-        time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
         """Put rows in the order of time: each row waits until the low-watermark rules out an earlier one.
 
         Parameters
         ----------
-        set_aside
-            With ``late``, rows that arrive below the low-watermark, and so do not pass on, go to the dead-letter table;
-            without it they are only counted.
+        dead_letters
+            Write rows that arrive below the low-watermark, and so do not pass on, to the dead-letter table. They are
+            counted in any case.
         flush
             ``eager`` releases all rows that need not wait, ``slow`` at most `flush_rows` in a batch, and the rest in
             the following batches.
         flush_rows
             For ``slow``: the most rows in a batch of all shards.
-        time_format
-            The format of a time column of numbers, such as ``epoch_ms``, for a source with ``idle=ets``.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. Each part is in order; with 1, all rows
             are.
@@ -393,15 +382,15 @@ class StreamSteps:
         """
         plan = ReorderPlan(
             "ordered", self.key, self.key, self.event_time, hold=True,
-            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards, time_format=time_format,
+            flush_rows=flush_rows_each(flush, flush_rows, shards), shards=shards,
         )  # fmt: skip
-        return self._of(reorder(plan, self.plan, late_aside=late_argument(set_aside)))
+        return self._of(reorder(plan, self.plan, late_aside=flag_argument("dead_letters", dead_letters)))
 
     def distinct(
         self,
         *columns: str,
         late: Late = "refuse",
-        set_aside: Literal["late"] | None = None,
+        dead_letters: bool = False,
         shards: int = 16,
     ) -> Self:
         """Keep the first to arrive of the rows that have the same time and the same values in some columns.
@@ -412,10 +401,10 @@ class StreamSteps:
             The columns to compare [default: the key].
         late
             The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
-            have passed on as punctuation passes their time. ``refuse`` sets them aside, ``pass`` lets them pass on;
-            both count them.
-        set_aside
-            With ``late``, refused rows go to the dead-letter table; without it they are only counted.
+            have passed on as punctuation passes their time. ``refuse`` drops them, ``pass`` lets them pass on; both
+            count them.
+        dead_letters
+            Write refused rows to the dead-letter table.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -436,7 +425,7 @@ class StreamSteps:
         """
         by = distinct_by(self.plan, columns)
         plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
-        return self._of(reorder(plan, self.plan, late_aside=late_argument(set_aside)))
+        return self._of(reorder(plan, self.plan, late_aside=flag_argument("dead_letters", dead_letters)))
 
     def _transformed(self, step: RowStep, left_out: IncompleteInput | None = None) -> Self:
         """Return the stream after a step on rows or columns that leaves keys in their tasks."""

@@ -22,9 +22,9 @@ from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
 from ..operators.ingest.plan import IntakePlan, policy_of
 from ..operators.runtime.steps import arrow_step
-from ..plan.explain import draw_plan, explain_plan, fusable
+from ..plan.explain import PlanText, draw_plan, explain_plan, fusable
 from ..plan.fingerprint import late_step, number_along, places
-from ..plan.nodes import InputRows, Node, TimeJoin, left_out_by_source, source_text
+from ..plan.nodes import InputRows, Node, TimeJoin, left_out_by_source, source_text, time_format_given
 from ..plan.properties import check_columns, check_table_key
 from ..plan.rewrites import rewritten
 from ..sink.write_latest import write_latest
@@ -49,6 +49,9 @@ class UpdateStream(WindowsAndJoins):
     event_time : str, optional
         The column of the event time: a timestamp, a date or a number. It decides which of two rows of a key is newer,
         and which rows are late. Without it arrival does.
+    time_format, time_zone : str, optional
+        The unit of an event time of numbers, such as ``epoch_ms``, and the zone of dates and local times, for all steps
+        [default: the options of the ``upstream`` source].
 
     Raises
     ------
@@ -65,13 +68,22 @@ class UpdateStream(WindowsAndJoins):
     >>> stream = us.UpdateStream(rows, key="vehicle_id", event_time="timestamp")
     """
 
-    def __init__(self, df: DataFrame, *, key: str | Sequence[str], event_time: str | None = None) -> None:
+    def __init__(
+        self,
+        df: DataFrame,
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        time_format: str | None = None,
+        time_zone: str | None = None,
+    ) -> None:
         frame_argument("df", df)
         refuse_preimages(df, "an update stream")
         given = source_options(df)
         self.plan = InputRows(
             _spelt(Key.given(key), df.schema), text_argument("event_time", event_time), df.schema,
             left_out_by_source(df), frame=df, source=source_text(given), ours=given is not None,
+            given=time_format_given(given, event_time, time_format, time_zone),
         )  # fmt: skip
         check_columns(self.plan)
         check_collations(df.schema, names=self.plan.key)
@@ -93,7 +105,7 @@ class UpdateStream(WindowsAndJoins):
         time_zone: str = "UTC",
         on_malformed: OnMalformed = "quarantine",
         dead_letters: str | os.PathLike[str] | None = None,
-        set_aside: Literal["late"] | None = None,
+        dead_letter_rows: Literal["late"] | None = None,
         shards: int = 16,
         name: str = "rows",
     ) -> Self:
@@ -124,12 +136,13 @@ class UpdateStream(WindowsAndJoins):
         deleted
             A column or SQL condition: if it is true, the row is a tombstone, which takes its key out of the table.
         time_format, time_zone
-            The format and zone of the time, like the source's options; text and local times become timestamps.
+            The format and zone of the time, like the source's options, for all steps; text and local times become
+            timestamps.
         on_malformed
             For a row without a key, a readable time or a partition: ``quarantine`` it, or ``fail`` the query.
         dead_letters
-            The location of the Delta table of rows set aside [default: ``dead_letters`` below the checkpoint].
-        set_aside
+            The location of the dead-letter table [default: ``dead_letters`` below the checkpoint].
+        dead_letter_rows
             With ``late``, the table also gets copies of late rows, which are counted and still take part.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
@@ -170,7 +183,15 @@ class UpdateStream(WindowsAndJoins):
             to_arrow_schema(df.schema, timezone="UTC"), on_demand_watermark(policy, idle, ets_delay),
         )  # fmt: skip
         return cls._of(
-            intake(df, plan, feed=feed, order=order, deleted=deleted, dead_letters=dead_letters, set_aside=set_aside)
+            intake(
+                df,
+                plan,
+                feed=feed,
+                order=order,
+                deleted=deleted,
+                dead_letters=dead_letters,
+                dead_letter_rows=dead_letter_rows,
+            )
         )
 
     @property
@@ -251,7 +272,10 @@ class UpdateStream(WindowsAndJoins):
         plan = self._rewritten
         folders = {} if checkpoint is None else places(plan, checkpoint)
         fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
-        return (explain_plan if form == "text" else draw_plan)(plan, folders, fused)
+        return PlanText((explain_plan if form == "text" else draw_plan)(plan, folders, fused))
+
+    def _repr_html_(self) -> str:
+        return self.explain("svg")
 
     def describe(self, checkpoint: str | os.PathLike[str] | None = None) -> Description:
         """Return what is known of the stream's columns, and how far its feeds are, as the last batch left them.
@@ -378,9 +402,9 @@ class UpdateStream(WindowsAndJoins):
     ) -> UpdateStream:
         """Read the rows that came too late for the last step as a stream of their own, for another query.
 
-        The step is a window, a merge, an ordered release, a distinct or a join with ``set_aside="late"``. Its late rows
-        go to the dead-letter table, and this stream follows that. Write it with a checkpoint of its own, beside the
-        first query or after it.
+        The step is a window, a merge, an ordered release, a distinct or an ordered join with ``dead_letters=True``. Its
+        late rows go to the dead-letter table, and this stream follows that. Write it with a checkpoint of its own,
+        beside the first query or after it.
 
         Parameters
         ----------
@@ -402,7 +426,7 @@ class UpdateStream(WindowsAndJoins):
         Raises
         ------
         OptionError
-            No step before has ``set_aside="late"``, or an option is wrong.
+            No step before has ``dead_letters=True``, or an option is wrong.
         CheckpointError
             The checkpoint belongs to another job.
 
@@ -412,7 +436,8 @@ class UpdateStream(WindowsAndJoins):
 
         Examples
         --------
-        >>> means = stream.window("15 minutes", set_aside="late").agg(speed=us.avg("speed"))
+        >>> lateness = us.Lateness(dead_letters=True)
+        >>> means = stream.window("15 minutes", lateness=lateness).agg(speed=us.avg("speed"))
         >>> query = means.write("means", checkpoint="means_cp").trigger(availableNow=True).start()
         >>> late = means.late_rows("means_cp").write("late_speeds", checkpoint="late_speeds_cp")
         """
@@ -428,7 +453,7 @@ class UpdateStream(WindowsAndJoins):
         stream = UpdateStream.from_dataframe(
             found.where(F.col("origin") == folder).select(row).select("row.*"),
             key=rows.key, event_time=rows.time, watermark=watermark, deleted=DELETED,
-            time_format=getattr(step.specification, "time_format", None), shards=1, name=name,
+            time_format=rows.time_format.format, time_zone=rows.time_format.zone, shards=1, name=name,
         )  # fmt: skip
         return stream.select(*[each.name for each in fields])
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from ..conf.options import duration_argument, late_argument
 from ..operators.aggregates.parts import Aggregate
 from ..operators.group_by import GroupWindows, NewestGroups, group_windows
 from ..operators.grouped.plan import Newest
 from ..operators.window_steps import KeyWindows
-from ..operators.windows.emission import emit_for
-from ..operators.windows.parse import windows_of_groups
+from ..operators.windows.emission import Emission, emission_for, emit_for
+from ..operators.windows.parse import Lateness, Windower, lateness_for, windower_for, windows_of_groups
 from ..operators.windows.shards.plan import WindowPlan
 from .steps import StreamSteps
-
-if TYPE_CHECKING:
-    import datetime as dt
-
 
 StreamT = TypeVar("StreamT", bound=StreamSteps)
 
@@ -126,27 +121,21 @@ class GroupedStream(Generic[StreamT]):
 
     def window(
         self,
-        duration: str,
+        duration: str | Windower,
         slide: str | None = None,
         *,
-        early: bool = False,
+        zone: str | None = None,
         newest: Newest = "window",
         event_time: str | None = None,
-        allowed_lateness: str = "0 seconds",
-        set_aside: Literal["late"] | None = None,
-        origin: str | dt.datetime | dt.date | None = None,
-        zone: str | None = None,
-        time_format: str | None = None,
-        time_zone: str = "UTC",
+        emit: Literal["all"] | Emission = "all",
+        lateness: str | Lateness = "0 seconds",
     ) -> WindowedStream[StreamT]:
         """Open windows of each group, in which each key counts once, with its newest row.
 
         Parameters
         ----------
-        duration, slide, origin, zone, time_format, time_zone
+        duration, slide, zone
             As for :meth:`~upstream.UpdateStream.window`: sliding or tumbling windows by time.
-        early
-            Also emit interim results, with ``final = false``, whenever a window changes.
         newest
             ``window``: a key counts in each window with its newest row in that window. ``table``: a key counts with
             its newest row of all, and only in the windows of that row. A newer row may take it out of any window, so
@@ -154,10 +143,11 @@ class GroupedStream(Generic[StreamT]):
         event_time
             The column that places rows in windows, with ``newest="table"`` [default: the stream's event time]. After
             `join_latest`, give ``join_time`` or a column of the left or right.
-        allowed_lateness
+        emit
+            ``us.Emission(early=True)`` also emits interim results, with ``final = false``, whenever a window changes.
+        lateness
             How long after the watermark has passed its end a window still changes. It is final after that.
-        set_aside
-            With ``late``, later rows go to the dead-letter table; without it they are only counted.
+            ``us.Lateness("5 minutes", dead_letters=True)`` writes later rows to the dead-letter table.
 
         Returns
         -------
@@ -169,26 +159,26 @@ class GroupedStream(Generic[StreamT]):
         OptionError
             An option makes no sense, or the stream has no event time or no watermark.
         SchemaError
-            Rows are missing that would count: the stream coalesces, comes from a queue, or takes results back.
+            Rows are missing that would count: the stream coalesces, comes from a queue, or retracts results.
 
         Notes
         -----
-        The stream may have windows that are given again: by early results, or within an allowed lateness. Then a
+        The stream may have windows that are re-emitted: by early results, or within an allowed lateness. Then a
         revised window replaces the one before it. A tombstone, such as those of ``where(…, on_leave="delete")``, takes
         its key out of the windows in which it is the newest row.
 
         Examples
         --------
-        >>> slow = stream.group_by("vehicle_id").window("15 minutes", early=True).agg(slowest=us.min("speed"))
+        >>> now = us.Emission(early=True)
+        >>> slow = stream.group_by("vehicle_id").window("15 minutes", emit=now).agg(slowest=us.min("speed"))
         """
         groups = self.groups
         groups.check_windows()
+        late, form = lateness_for(lateness), groups.before.time_format
         window = WindowPlan(
-            key=groups.columns, time=groups.before.time, time_format=time_format, time_zone=time_zone,
-            windows=windows_of_groups(duration, slide, origin, zone), aggregates={},
-            emit=emit_for("all", early=early), method="paned",
-            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=groups.shards,
-            schema=groups.before.arrow,
+            key=groups.columns, time=groups.before.time, time_format=form.format, time_zone=form.zone,
+            windows=windows_of_groups(windower_for(duration, slide, zone)), aggregates={},
+            emit=emit_for(emission_for("group_by(…).window", emit, ("all",))), method="paned",
+            lateness_us=late.allowed_us, shards=groups.shards, schema=groups.before.arrow,
         )  # fmt: skip
-        late = late_argument(set_aside)
-        return WindowedStream(self.stream, group_windows(groups.before, window, late, newest, event_time))
+        return WindowedStream(self.stream, group_windows(groups.before, window, late.dead_letters, newest, event_time))

@@ -10,28 +10,34 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..conf.options import bytes_argument, duration_argument, late_argument, path_argument
+from ..conf.options import path_argument
 from ..operators import join_steps
 from ..operators.group_by import group_windows, open_groups
 from ..operators.join_steps import TimeToLive, latest_limit, latest_sides, timed_sides
-from ..operators.joins.band import Interval, band_of, distance_of, reach_back
+from ..operators.joins.band import Interval, band_of, distance_of, reach_back, tumbling_band
 from ..operators.joins.latest_plan import LatestHow, LatestJoinPlan
-from ..operators.joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, OnLimit
-from ..operators.joins.release.choice import OutputOrder, Release, release_plan
+from ..operators.joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, Shards, shards_for
+from ..operators.joins.release.choice import OrderedRelease, release_plan
 from ..operators.runtime.ticks import flush_rows_each
 from ..operators.step_arguments import columns_of_on
 from ..operators.tables.lookup import TableHow, planned
-from ..operators.window_steps import KeyWindows, WindowMethod, counts_again, group_argument, time_of
-from ..operators.windows.emission import Output, emit_for
-from ..operators.windows.parse import RowOrder, RowsOf, sessions_asked, windows_asked, windows_of_groups
-from ..operators.windows.shards.plan import NUMBER, ResultsFlush, Tombstones, WindowPlan
+from ..operators.window_steps import KeyWindows, group_argument, over_revisions, time_of
+from ..operators.windows.emission import Emission, Output, ResultsFlush, emission_for, emit_for
+from ..operators.windows.parse import (
+    Lateness,
+    Windower,
+    lateness_for,
+    sessions_asked,
+    windower_for,
+    windows_asked,
+    windows_of_groups,
+)
+from ..operators.windows.shards.plan import NUMBER, Tombstones, WindowPlan
 from ..plan.nodes import check_complete
 from .steps import StreamSteps, plan_of
 from .windows import GroupedStream, WindowedStream
 
 if TYPE_CHECKING:
-    import datetime as dt
-
     from typing_extensions import Self
 
 
@@ -43,22 +49,12 @@ class WindowsAndJoins(StreamSteps):
         other: Self,
         *,
         on: str | Sequence[str] | Mapping[str, str],
-        within: Interval | None = None,
-        tumbling: str | int | None = None,
+        within: str | int | Interval | Windower,
         how: How = "inner",
-        output: JoinOutput = "all",
-        early: bool = False,
         condition: str | None = None,
+        emit: JoinOutput | Literal["ordered"] | Emission | OrderedRelease = "all",
         suffix: str = "_right",
-        time_format: str | None = None,
-        state_limit: str | int | None = None,
-        on_limit: OnLimit = "fail",
-        output_order: OutputOrder | None = None,
-        release: Release | None = None,
-        cost: float | None = None,
-        alpha: float | None = None,
-        set_aside: Literal["late"] | None = None,
-        shards: int = 16,
+        shards: int | Shards = 16,
     ) -> Self:
         """Join two streams by key and time (OA-Join, thesis §7.1).
 
@@ -73,54 +69,36 @@ class WindowsAndJoins(StreamSteps):
             The columns that are equal in rows that meet; a mapping names those of the left and of the right. They need
             not be the update keys.
         within
-            How far apart in time rows may be that meet: ``us.interval(before="2 minutes", after="3 minutes")``.
-        tumbling
-            The length of windows, in place of `within`: rows meet if they lie in one window.
+            The most time between rows that meet: ``"2 minutes"``, or for each direction
+            ``us.Interval(before="2 minutes", after="3 minutes")``. With ``us.Windower("1 minute")``, rows meet if they
+            are in one window of this length.
         how
             ``inner``, ``left``, ``right``, ``full``; ``semi`` and ``anti`` give rows of the left that have a partner,
             or have none.
-        output
-            ``all`` gives each pair once. ``latest``, not for `semi` and `anti`, gives of each key and batch the newest
-            pair.
-        early
-            For ``left``, ``right``, ``full`` and ``anti``: give a row without a partner in the batch in which it
-            arrives. When it meets its first partner, a tombstone removes it in the same commit.
         condition
             A further condition on pairs, in SQL: ``"l.price > r.limit"``.
+        emit
+            ``all`` emits each pair once. ``latest``, not for `semi` and `anti`, emits of each key and batch the newest
+            pair. ``ordered`` releases the results of each key in the order of their times, and
+            ``us.OrderedRelease(…)`` chooses how; `state_limit` does not bound results that wait.
+
+            ``us.Emission("all", early=True)``, for ``left``, ``right``, ``full`` and ``anti``, emits a row without a
+            partner in the batch in which it arrives. When it meets its first partner, a tombstone removes it in the
+            same commit.
         suffix
             Added to names of columns of the right that the left has too.
-        time_format
-            What a time column of whole numbers counts, such as ``epoch_ms``; without it `within` takes whole numbers.
-        state_limit
-            The most bytes that the join keeps, in equal parts for its shards, such as ``"512 MB"``. You can change both
-            limits with a restart.
-        on_limit
-            ``fail`` ends the query at the limit. ``drop_oldest`` drops the rows with the oldest event times, and counts
-            them.
-        output_order
-            ``event_time`` releases the results of each key in the order of their times, which `state_limit` does not
-            bound [default: as soon as they are found].
-        release
-            For `output_order`: ``filter`` [default] holds results, ``sync`` holds rows, and ``adaptive`` chooses: it
-            holds results while `cost` times the window times both arrival rates is at least `alpha`.
-        cost
-            For ``adaptive``: seconds to compare two rows [default: as measured].
-        alpha
-            For ``adaptive``: the load from which on results are held [default: 0.3].
-        set_aside
-            With `output_order` and ``late``, results that come too late for the order go to the dead-letter table;
-            without it they are only counted.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            ``us.Shards(16, state_limit="512 MB")`` also bounds the state.
 
         Returns
         -------
         UpdateStream
-            Of pairs: the columns of `on`, those of the left, those of the right, ``join_time``, and with ``output=
-            "all"`` the row numbers ``left_row`` and ``right_row``. Its key is `on`, its time ``join_time``, the later
-            of the two times. For `semi` and `anti`, rows of the left as they are.
+            Of pairs: the columns of `on`, those of the left, those of the right, ``join_time``, and with ``all`` the
+            row numbers ``left_row`` and ``right_row``. Its key is `on`, its time ``join_time``, the later of the two
+            times. For `semi` and `anti`, rows of the left as they are.
 
-            With `early` and ``output="all"``, the key includes ``left_row`` and ``right_row`` (-1 for no row), so the
+            With early results and ``all``, the key includes ``left_row`` and ``right_row`` (-1 for no row), so the
             table keeps all results. For `anti`, the key is that of the left and ``left_row``.
 
         Raises
@@ -128,33 +106,35 @@ class WindowsAndJoins(StreamSteps):
         OptionError
             An argument makes no sense, or a stream has no watermark.
         SchemaError
-            A column does not exist, the two streams differ in its type, or one of them leaves rows out.
+            A column does not exist, the two streams differ in its type or in the unit of their times, or one of them
+            leaves rows out.
 
         Notes
         -----
-        Guarantee: each pair is given once, and each row without a partner once, whatever the order of arrival and the
+        Guarantee: each pair is emitted once, and each row without a partner once, whatever the order of arrival and the
         batches, for rows that are not late.
 
         Tombstones end the query. A row with a null in `on` meets nothing.
 
         Examples
         --------
-        >>> near = us.interval(before="2 minutes", after="3 minutes")
+        >>> near = us.Interval(before="2 minutes", after="3 minutes")
         >>> both = stream.join(other, on="vehicle_id", within=near)
-        >>> in_order = stream.join(other, on="vehicle_id", within=near, output_order="event_time")
+        >>> in_order = stream.join(other, on="vehicle_id", within=near, emit="ordered")
         """
         right = plan_of("join", other)
-        one, two, unit = timed_sides(self.plan, right, on, time_format)
-        band = band_of(within, tumbling, unit)
-        order = release_plan(
-            output_order, release, output=output, cost=cost, alpha=alpha, set_aside=set_aside,
-            window=reach_back(band), unit_us=unit,
-        )  # fmt: skip
+        one, two, unit = timed_sides(self.plan, right, on)
+        band = tumbling_band(_tumbling(within), unit) if isinstance(within, Windower) else band_of(within, unit)
+        release = OrderedRelease() if emit == "ordered" else emit if isinstance(emit, OrderedRelease) else None
+        also = ", 'ordered', us.OrderedRelease(…)"
+        emission = emission_for("join", emit if release is None else "all", ("all", "latest"), also=also)
+        parts = shards_for(shards)
         plan = JoinPlan(
-            one, two, band, how=how, output=output, condition=condition, suffix=suffix, unit_us=unit, shards=shards,
-            state_limit=bytes_argument("state_limit", state_limit), on_limit=on_limit, release=order, early=early,
+            one, two, band, how=how, output="latest" if emission.results == "latest" else "all", condition=condition,
+            suffix=suffix, unit_us=unit, shards=parts.number, state_limit=parts.limit, on_limit=parts.on_limit,
+            release=None if release is None else release_plan(release, reach_back(band), unit), early=emission.early,
         )  # fmt: skip
-        return self._of(join_steps.join(self.plan, right, plan, late_argument(set_aside)))
+        return self._of(join_steps.join(self.plan, right, plan, release is not None and release.dead_letters))
 
     def join_as_of(
         self,
@@ -162,13 +142,10 @@ class WindowsAndJoins(StreamSteps):
         *,
         on: str | Sequence[str] | Mapping[str, str],
         how: AsOfHow = "inner",
-        early: bool = False,
         tolerance: str | int | None = None,
+        emit: Literal["all"] | Emission = "all",
         suffix: str = "_right",
-        time_format: str | None = None,
-        state_limit: str | int | None = None,
-        on_limit: OnLimit = "fail",
-        shards: int = 16,
+        shards: int | Shards = 16,
     ) -> Self:
         """Join each row with the row of another stream that was newest at its time.
 
@@ -183,44 +160,45 @@ class WindowsAndJoins(StreamSteps):
             The columns that are equal in rows that meet; a mapping names those of the left and of the right.
         how
             ``inner``; or ``left``, which gives rows without a partner with nulls.
-        early
-            Give a row in the batch in which it arrives, with the newest partner so far, and again when a better one
-            arrives.
         tolerance
             How much older the row of the right may be [default: any age].
-        state_limit, on_limit
-            As for :meth:`join`; not with `early`. A row whose partner may have been dropped is in no result.
-        suffix, time_format, shards
-            As for :meth:`join`.
+        emit
+            ``us.Emission(early=True)`` emits a row in the batch in which it arrives, with the newest partner so far,
+            and re-emits it when a better one arrives.
+        suffix, shards
+            As for :meth:`join`. A limit of the state does not go with early results. A row whose partner may have been
+            dropped is in no result.
 
         Returns
         -------
         UpdateStream
-            Rows of the left with the columns of the right. Its key and its time are those of the left. With `early`,
-            ``left_row``, the number of the left's row, is part of the key, so the table keeps all results.
+            Rows of the left with the columns of the right. Its key and its time are those of the left. If they are
+            early, ``left_row``, the number of the left's row, is part of the key, so the table keeps all results.
 
         Raises
         ------
         OptionError
             An argument makes no sense, or a stream has no watermark.
         SchemaError
-            A column does not exist, the two streams differ in its type, or one of them leaves rows out.
+            A column does not exist, the two streams differ in its type or in the unit of their times, or one of them
+            leaves rows out.
 
         Notes
         -----
         Guarantee: the partner is the row of the right with the greatest time at or before that of the left's row; of
-        two with one time, the later arrival. Each row of the left is given once. A late row meets what is still kept.
+        two with one time, the later arrival. Each row of the left is emitted once. A late row meets what is still kept.
 
         Examples
         --------
         >>> valued = stream.join_as_of(other, on="vehicle_id", tolerance="1 hour")
         """
         right = plan_of("join_as_of", other)
-        one, two, unit = timed_sides(self.plan, right, on, time_format)
+        one, two, unit = timed_sides(self.plan, right, on)
+        parts = shards_for(shards)
         plan = AsOfPlan(
             one, two, how=how, tolerance=None if tolerance is None else distance_of("tolerance", tolerance, unit),
-            suffix=suffix, unit_us=unit, shards=shards, early=early,
-            state_limit=bytes_argument("state_limit", state_limit), on_limit=on_limit,
+            suffix=suffix, unit_us=unit, shards=parts.number, early=emission_for("join_as_of", emit, ("all",)).early,
+            state_limit=parts.limit, on_limit=parts.on_limit,
         )  # fmt: skip
         return self._of(join_steps.join_as_of(self.plan, right, plan))
 
@@ -233,9 +211,7 @@ class WindowsAndJoins(StreamSteps):
         suffix: str = "_right",
         ttl: TimeToLive = None,
         tombstone_retention: str | int | None = None,
-        state_limit: str | int | None = None,
-        on_limit: OnLimit = "fail",
-        shards: int = 16,
+        shards: int | Shards = 16,
     ) -> Self:
         r"""Join the newest rows of two streams: the table holds the join of both tables as they are now.
 
@@ -260,12 +236,8 @@ class WindowsAndJoins(StreamSteps):
         tombstone_retention
             How far a stream's watermark has to pass a deletion before it is forgotten, such as ``7 days`` [default:
             never]. An older row that arrives after that counts as new.
-        state_limit
-            As for :meth:`join`.
-        on_limit
-            Only ``fail``, which ends the query at the limit.
         shards
-            The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            As for :meth:`join`. A query ends at the limit of its state: ``on_limit`` is ``fail``.
 
         Returns
         -------
@@ -298,8 +270,9 @@ class WindowsAndJoins(StreamSteps):
         """
         right = plan_of("join_latest", other)
         one, two = latest_sides(self.plan, right, on, ttl, tombstone_retention)
-        limit = latest_limit(state_limit, on_limit, (one, two), shards)
-        return self._of(join_steps.join_latest(self.plan, right, LatestJoinPlan(one, two, how, suffix, shards, limit)))
+        parts = shards_for(shards)
+        plan = LatestJoinPlan(one, two, how, suffix, parts.number, latest_limit(parts, (one, two)))
+        return self._of(join_steps.join_latest(self.plan, right, plan))
 
     def join_table(
         self,
@@ -360,25 +333,14 @@ class WindowsAndJoins(StreamSteps):
 
     def window(
         self,
-        duration: str,
+        duration: str | Windower,
         slide: str | None = None,
         *,
-        of: RowsOf = "key",
-        order: RowOrder | None = None,
-        by: str | Sequence[str] | None = None,
-        output: Output = "latest",
-        early: bool = False,
-        method: WindowMethod = "auto",
-        allowed_lateness: str = "0 seconds",
-        set_aside: Literal["late"] | None = None,
-        origin: str | dt.datetime | dt.date | None = None,
         zone: str | None = None,
-        time_format: str | None = None,
-        time_zone: str = "UTC",
+        by: str | Sequence[str] | None = None,
+        emit: Output | Emission = "latest",
+        lateness: str | Lateness = "0 seconds",
         tombstones: Tombstones = "fail",
-        flush: ResultsFlush = "eager",
-        flush_rows: int | None = None,
-        flush_windows: int = 1,
         shards: int = 16,
     ) -> WindowedStream[Self]:
         """Open windows of each key on the stream's time, to be aggregated by
@@ -387,47 +349,27 @@ class WindowsAndJoins(StreamSteps):
         Parameters
         ----------
         duration
-            RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
-            so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, or of the whole
-            stream, in the order of arrival. Such windows close with their last row. Their `window_start`, `window_end`
-            and `window_time` are row numbers, counted from 0.
+            RANGE, the length of a window: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for
+            everything so far, every `slide`. ``100 rows`` for the last rows of each key, in the order of arrival. Such
+            windows close with their last row. :class:`~upstream.Windower` has more kinds of windows.
         slide
-            SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
-            that ends with each row, ``10 rows`` for one that ends with every tenth row of its key.
-        of
-            For windows of rows: count the rows of each ``key``, or group of `by`, alone; or of all keys together
-            (``stream``), in one task.
-        order
-            For windows by time that end with every n-th row: count rows in the order of ``time`` [default] or
-            ``arrival``.
+            SLIDE, the distance between windows [default: `duration`, windows that tumble]. ``1 row`` for a window by
+            time that ends with each row of its key.
+        zone
+            The time zone whose calendar the windows follow, such as ``Europe/Paris`` [default: fixed durations].
         by
             The columns by which rows have windows of their own, and the results' key [default: the update key]. Every
             row has to have them. They are no fractions, which look equal and differ.
-        output
+        emit
             ``latest``: of each key the latest complete window. ``all``: every window that has a row. ``eager``: each
-            key's latest started window, and no other until it closes.
-        early
-            Also emit interim results of the open window, with ``final = false``. Not with ``eager``.
-        method
-            How windows are computed, at the same results: see `docs/windows.md`.
-        allowed_lateness
-            How long after a window closed rows for it still count, and its result is given again.
-        set_aside
-            With ``late``, later rows go to the dead-letter table; without it they are only counted.
-        origin, zone
-            From where windows are counted, and whose calendar they follow: see
-            :func:`~upstream.operators.windows.parse.window_by_time`.
-        time_format, time_zone
-            How the stream's time is read, as the source's options of these names.
+            key's latest started window, and no other until it closes. ``us.Emission("all", early=True)`` also emits
+            interim results of the open window, with ``final = false``.
+        lateness
+            How long after a window closed rows for it still count, and its result is emitted again.
+            ``us.Lateness("5 minutes", dead_letters=True)`` writes later rows to the dead-letter table. They are counted
+            in any case.
         tombstones
             Rows that delete their key ``fail`` the query, or are counted and left out (``drop``).
-        flush
-            How the results of a closed window leave: all at once (``eager``), at most `flush_rows` in a batch
-            (``slow``), or with the key's first row of a later window (``lazy``).
-        flush_rows
-            For ``slow``: the most results in a batch of all shards.
-        flush_windows
-            For ``lazy``: the number of later windows with whose end a result leaves at the latest.
         shards
             The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -438,54 +380,52 @@ class WindowsAndJoins(StreamSteps):
         Raises
         ------
         OptionError
-            Saying which of these is wrong, and what to write.
+            An argument makes no sense, or two do not go together.
         SchemaError
             The stream does not have every row once, or the windows before it do not go with this one.
 
         Notes
         -----
-        Over windows that are given again, the key of the results is that of the groups, and ``window_id``.
+        Over windows that are re-emitted, the key of the results is that of the groups, and ``window_id``.
 
         Examples
         --------
         >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
-        >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
-        >>> last = stream.window("1000 rows", slide="100 rows", of="stream").agg(rows=us.count())
+        >>> days = stream.window("1 day", zone="Europe/Paris", emit="all").agg(rows=us.count())
+        >>> last = stream.window(us.Windower("1000 rows", slide="100 rows", of="stream")).agg(rows=us.count())
         """
-        before, group, late = self.plan, group_argument("window", self.plan, by), late_argument(set_aside)
-        numbered = of == "stream"
+        before, group = self.plan, group_argument("window", self.plan, by)
+        asked, late = windower_for(duration, slide, zone), lateness_for(lateness)
+        emission = emission_for("window", emit, ("latest", "all", "eager"), flush=True)
+        numbered = asked.of == "stream"
         others = {
-            f"of={of!r}": of != "key", f"order={order!r}": order is not None, "method": method != "auto",
-            "tombstones": tombstones != "fail", "flush": flush != "eager",
+            f"of={asked.of!r}": numbered, f"order={asked.order!r}": asked.order is not None,
+            "method": asked.method != "auto", "tombstones": tombstones != "fail", "flush": emission.flush != "eager",
         }  # fmt: skip
-        again = counts_again(before, output, others)
-        windows, by_rows = windows_asked(duration, slide, origin, zone, of=of, order=order)
+        revised = over_revisions(before, emission.results, others)
+        windows, by_rows = windows_asked(asked)
         plan = WindowPlan(
             key=group or before.key, update_key=None if group is None else before.key,
             time=NUMBER if numbered else None if by_rows else time_of(before, "windows by time"),
-            time_format=time_format, time_zone=time_zone, windows=windows, aggregates={},
-            emit=emit_for(output, early=early), method="paned" if method == "auto" else method,
-            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=shards,
+            time_format=before.time_format.format, time_zone=before.time_format.zone, windows=windows, aggregates={},
+            emit=emit_for(emission), method="paned" if asked.method == "auto" else asked.method,
+            lateness_us=late.allowed_us, shards=shards,
             schema=before.arrow.append(pa.field(NUMBER, pa.int64())) if numbered else before.arrow,
-            tombstones=tombstones, flush=flush, flush_rows=flush_rows_each(flush, flush_rows, shards, ResultsFlush),
-            flush_windows=flush_windows,
+            tombstones=tombstones, flush=emission.flush, flush_windows=emission.flush_windows,
+            flush_rows=flush_rows_each(emission.flush, emission.flush_rows, shards, ResultsFlush),
         )  # fmt: skip
-        if again:
-            plan = dataclasses.replace(plan, windows=windows_of_groups(duration, slide, origin, zone), update_key=None)
-            return WindowedStream(self, group_windows(before, plan, late))
-        return WindowedStream(self, KeyWindows(before, plan, late, method == "auto"))
+        if revised:
+            plan = dataclasses.replace(plan, windows=windows_of_groups(asked), update_key=None)
+            return WindowedStream(self, group_windows(before, plan, late.dead_letters))
+        return WindowedStream(self, KeyWindows(before, plan, late.dead_letters, asked.method == "auto"))
 
     def session_window(
         self,
         gap: str,
         *,
         by: str | Sequence[str] | None = None,
-        output: Literal["latest", "all"] = "latest",
-        early: bool = False,
-        allowed_lateness: str = "0 seconds",
-        set_aside: Literal["late"] | None = None,
-        time_format: str | None = None,
-        time_zone: str = "UTC",
+        emit: Literal["latest", "all"] | Emission = "latest",
+        lateness: str | Lateness = "0 seconds",
         tombstones: Tombstones = "fail",
         shards: int = 16,
     ) -> WindowedStream[Self]:
@@ -499,16 +439,12 @@ class WindowsAndJoins(StreamSteps):
         by
             The columns by which rows have sessions of their own [default: the update key], as for
             :meth:`~upstream.UpdateStream.window`.
-        output
+        emit
             ``latest``: of each key the latest session that is complete. ``all``: every session.
-        early
-            Also emit interim results of the open session, with ``final = false``.
-        allowed_lateness
-            How long after a session closed rows for it still count, and its result is given again.
-        set_aside
-            With ``late``, later rows go to the dead-letter table; without it they are only counted.
-        time_format, time_zone
-            How the stream's time is read, as the source's options of these names.
+            ``us.Emission("all", early=True)`` also emits interim results of the open session, with ``final = false``.
+        lateness
+            How long after a session closed rows for it still count, and its result is emitted again.
+            ``us.Lateness("5 minutes", dead_letters=True)`` writes later rows to the dead-letter table.
         tombstones
             What becomes of rows that delete their key, as for :meth:`~upstream.UpdateStream.window`.
         shards
@@ -521,7 +457,7 @@ class WindowsAndJoins(StreamSteps):
         Raises
         ------
         OptionError
-            Saying which of these is wrong, and what to write.
+            An argument makes no sense, or two do not go together.
         SchemaError
             The stream does not have every row once, as for :meth:`~upstream.UpdateStream.window`.
 
@@ -534,23 +470,18 @@ class WindowsAndJoins(StreamSteps):
 
         Examples
         --------
-        >>> trips = stream.session_window("15 minutes", output="all").agg(rows=us.count(), top=us.max("speed"))
+        >>> trips = stream.session_window("15 minutes", emit="all").agg(rows=us.count(), top=us.max("speed"))
         """
-        if output not in ("latest", "all"):
-            raise OptionError(
-                f"output={output!r} with session windows",
-                expected="'latest' or 'all': which session starts last is known only when it has closed",
-            )
         before, group = self.plan, group_argument("session_window", self.plan, by)
+        emission, late = emission_for("session_window", emit, ("latest", "all")), lateness_for(lateness)
         check_complete(before.left_out)
         plan = WindowPlan(
             key=group or before.key, update_key=None if group is None else before.key,
-            time=time_of(before, "session windows"), time_format=time_format, time_zone=time_zone,
-            windows=sessions_asked(gap), aggregates={}, emit=emit_for(output, early=early), method="paned",
-            lateness_us=duration_argument("allowed_lateness", allowed_lateness), shards=shards, schema=before.arrow,
-            tombstones=tombstones,
+            time=time_of(before, "session windows"), time_format=before.time_format.format,
+            time_zone=before.time_format.zone, windows=sessions_asked(gap), aggregates={}, emit=emit_for(emission),
+            method="paned", lateness_us=late.allowed_us, shards=shards, schema=before.arrow, tombstones=tombstones,
         )  # fmt: skip
-        return WindowedStream(self, KeyWindows(before, plan, late_argument(set_aside)))
+        return WindowedStream(self, KeyWindows(before, plan, late.dead_letters))
 
     def group_by(
         self,
@@ -590,3 +521,14 @@ class WindowsAndJoins(StreamSteps):
         """
         groups = open_groups(self.plan, columns, ttl=ttl, tombstone_retention=tombstone_retention, shards=shards)
         return GroupedStream(self, groups)
+
+
+def _tumbling(windower: Windower) -> str | int:
+    """Return the length of the windows in which rows of a join meet."""
+    if windower != Windower(windower.duration):
+        raise OptionError(
+            f"within={windower!r}",
+            expected="a duration alone, such as us.Windower('1 minute'): windows that tumble from the epoch",
+            hint="leave the other arguments out",
+        )
+    return windower.duration

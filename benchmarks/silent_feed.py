@@ -155,7 +155,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
         spark.readStream.format("upstream").schema(ddl).options(**options).load(), key="key", event_time="ms"
     )
     if way.ordered:
-        stream = stream.ordered(time_format="epoch_ms", shards=2)
+        stream = stream.ordered(shards=2)
     writer = upstream.write_latest(stream, home / "table", checkpoint=checkpoint, buckets=1)
     query = writer.trigger(processingTime="0 seconds").start()
     held, began = 0, time.time()

@@ -41,8 +41,8 @@ def batches_ms(spark: SparkSession, feed: Path, home: Path, second_shards: int) 
         spark, feed, key="k", event_time="at", watermark_delay="1 second", timeFormat="epoch_ms",
         schema="k STRING, at BIGINT", maxFilesPerTrigger=1,
     )  # fmt: skip
-    minutes = stream.window("1 minute", output="all", time_format="epoch_ms", shards=SHARDS).agg(rows=us.count())
-    longer = minutes.window("10 minutes", output="all", shards=second_shards).agg(rows=us.sum("rows"))
+    minutes = stream.window("1 minute", shards=SHARDS, emit="all").agg(rows=us.count())
+    longer = minutes.window("10 minutes", shards=second_shards, emit="all").agg(rows=us.sum("rows"))
     writer = longer.write(
         home / "table", checkpoint=home / "checkpoint", key=("k", "window_id"), event_time="window_time", buckets=SHARDS
     )

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from upstream.operators.aggregates.functions import count
+from upstream.operators.windows.emission import ResultsFlush
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.shards.plan import ResultsFlush
 
 from .models.low_level import Flush, LowLevelTable, Server, backlog
 from .shapes import Curve, Figure, Panel

@@ -25,7 +25,7 @@ _LOOK_BACK = 100
 
 
 def commit_line(version: int, summary: CommitSummary) -> str:
-    """Return a commit as a line of JSON: the table's version, and the fields of :class:`~upstream.CommitSummary`."""
+    """Return a commit as a line of JSON: the table's version, and the fields of its summary."""
     return _json({"version": version, **summary.to_json()})
 
 

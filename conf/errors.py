@@ -86,7 +86,7 @@ class MalformedRowError(UpstreamError, ValueError):
     """A row has no usable key or time, or cannot be read, and is to end the query (``onMalformed=fail``). A
     ``ValueError``.
 
-    The message names the row's place. Correct the feed, or set such rows aside: ``onMalformed=quarantine``.
+    The message names the row's place. Correct the feed, or quarantine such rows: ``onMalformed=quarantine``.
     """
 
 

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from .errors import OptionError
 from .units import parse_bytes, parse_duration_us
@@ -304,11 +304,6 @@ def word_argument(name: str, value: Any, among: object) -> Any:
     if value in get_args(among):
         return value
     raise OptionError(f"{name}={value!r}", expected="one of " + ", ".join(get_args(among)), hint=f"correct {name}")
-
-
-def late_argument(set_aside: Any) -> bool:
-    """Return whether late rows are set aside."""
-    return set_aside is not None and bool(word_argument("set_aside", set_aside, Literal["late"]))
 
 
 def flag_argument(name: str, value: Any) -> bool:

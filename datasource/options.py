@@ -303,7 +303,7 @@ class SourceOptions:
         parsed("a folder, or its address", _checkpoint),
         None,
         "Set the query's checkpoint folder; optional for the source. The folder then also holds the inferred "
-        "schema, and the lists of files and of feeds at rest, which otherwise are in every offset. If it is "
+        "schema, and the lists of inactive files and feeds, which otherwise are in every offset. If it is "
         "in an object store, options that begin with `storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(

@@ -185,7 +185,7 @@ class UpstreamBatchReader(DataSourceReader):
         return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
 
     def _name(self, task: Task) -> str:
-        """Return a name by what the task reads, so that reading the same twice sets malformed rows aside once."""
+        """Return a name by what the task reads, so that reading the same twice quarantines malformed rows once."""
         content = self._reading.options, [(part.feed, dict(part.place)) for _, part in task.ranges]
         return f"{hashlib.sha256(repr(content).encode()).hexdigest()[:24]}-1"
 

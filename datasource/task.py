@@ -34,7 +34,7 @@ class FirstFailure:
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
         raise MalformedRowError(
             f"malformed row at {place_of(place, line)}: {reason}; it reads {text[:200]!r}",
-            hint="mend the row and restart; or set such rows aside, with onMalformed=quarantine and the location of a "
+            hint="mend the row and restart; or quarantine such rows, with onMalformed=quarantine and the location of a "
             "table, deadLetters, or the query's checkpointLocation",
         )
 

@@ -171,7 +171,7 @@ _APP_PREFIX = "upstream-dead-letters-"
 
 
 def dead_letter_table(folder: TableFolder) -> AppendTable:
-    """Return the table of a query's rows set aside, each with its batch, its origin and the reason."""
+    """Return a query's dead-letter table: rows, each with its batch, its origin and the reason."""
     return AppendTable(
         folder,
         DEAD_LETTERS,

@@ -68,7 +68,7 @@ def bunching(spark: SparkSession, source: str, to: str) -> us.UpdateStream:
     return positions().join(
         positions(),
         on=["route_id", "trip_headsign", "north", "east"],
-        within=us.interval(before="1 minute", after="1 minute"),
+        within=us.Interval(before="1 minute", after="1 minute"),
         condition="l.vehicle_id < r.vehicle_id",
     )
 

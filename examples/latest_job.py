@@ -4,7 +4,7 @@
         examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to /data/latest
 
 The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes;
-docs/cluster.md says what changes. Stopped and started again, it goes on where it was.
+docs/cluster.md says what changes. After a restart, it resumes where it was.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
         examples/windows.py --from 'feed/*.csv' --to /data/speeds
 
-Without arguments it reads the recording beside it. Stopped and started again, it goes on where it was, with the windows
+Without arguments it reads the recording beside it. After a restart, it resumes where it was, with the windows
 that were open.
 """
 
@@ -33,7 +33,7 @@ def main() -> None:
     speeds = (
         us.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")
-        .window(asked.range, asked.slide, output="all" if asked.every else "latest")
+        .window(asked.range, asked.slide, emit="all" if asked.every else "latest")
         .agg(positions=us.count(), speed=us.avg("speed"), top=us.max("speed"))
     )
     # A table of every window has a row for each key and window.

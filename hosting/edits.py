@@ -48,7 +48,7 @@ def check_stream(name: str, paths: Iterable[str], registry: Registry) -> None:
 
 
 def check_tables(registry: Registry, checkpoint: str, inputs: Iterable[Place], aside: Iterable[Place]) -> None:
-    """Raise OptionError if a table of a job overlaps the checkpoint, the streams' sources, or rows set aside."""
+    """Raise OptionError if a table of a job overlaps the checkpoint, the streams' sources, or a dead-letter table."""
     known = [("the checkpoint", checkpoint), *inputs, *aside]
     check_folder(registry.settings.to, known)
     for each in registry.queries:

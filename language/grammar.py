@@ -33,7 +33,9 @@ _NOT_HERE = {
 }
 
 # Results of windows in Python that queries lack, with their arguments.
-_OF_OPEN_WINDOWS = {"EARLY": "output='all', early=True", "EAGER": "output='eager'", "LAZY": "output='latest'"}
+_OF_OPEN_WINDOWS = {
+    "EARLY": "emit=us.Emission('all', early=True)", "EAGER": "emit='eager'", "LAZY": "emit='latest'"
+}  # fmt: skip
 
 
 class StreamWindow(Expression):

@@ -70,7 +70,7 @@ class Place:
             reached = (
                 "ended"
                 if each.ended
-                else "no promise yet"
+                else "no low-watermark yet"
                 if each.bound is None
                 else f"complete to {self._at(each.bound)}"
             )

@@ -120,7 +120,7 @@ class GroupWindows:
         elif not plan.stays:
             before = versions(before, VersionPlan(plan.side, plan.shards))
         left_out = IncompleteInput(
-            "group_by(…).window(…) gives a window again when it changes",
+            "group_by(…).window(…) re-emits a window when it changes",
             "leave early out"
             if plan.ends
             else "aggregate windows of windows by group_by(…).window(…) without newest='table'",
@@ -150,9 +150,9 @@ def group_windows(
     if newest == "table":
         if window.lateness_us or late_aside:
             raise OptionError(
-                "allowed_lateness or set_aside with newest='table'",
-                expected="neither: a window of a table never becomes final, so no row is late for it",
-                hint="leave them out",
+                "a lateness with newest='table'",
+                expected="none: a window of a table never becomes final, so no row is late for it",
+                hint="leave it out",
             )
         time = time or before.time
         if time is not None and (time not in before.schema.names or time == SYSTEM):
@@ -172,8 +172,8 @@ def group_windows(
         if identity is None:
             check_complete(before.left_out)
             raise SchemaError(
-                "windows over results that are taken back, of which each may have another time than before",
-                expected="every row, once, or windows that are given again",
+                "windows over results that are retracted, of which each may have another time than before",
+                expected="every row, once, or windows that are re-emitted",
                 hint="group_by(…).window(…, newest='table') counts only the newest row of each key",
             )
         time, key = before.time, identity

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..conf.errors import OptionError
-from ..conf.options import bytes_argument, count_argument, text_argument, word_argument
 from ..core.rows.key import Key
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import IncompleteInput, Node, TableJoin, TimeJoin, check_complete
@@ -15,8 +14,8 @@ from .joins.band import LEFT, SIDES, unit_of
 from .joins.latest_changes import check_key_texts
 from .joins.latest_plan import LatestJoinPlan, LatestLimit, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
-from .joins.plan import AsOfPlan, JoinPlan, JoinSide, OnLimit
-from .step_arguments import columns_of_on, schemas_of, time_span
+from .joins.plan import AsOfPlan, JoinPlan, JoinSide, Shards
+from .step_arguments import check_time_formats, columns_of_on, schemas_of, time_span
 from .tables.lookup import TableJoinPlan
 
 TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
@@ -56,7 +55,7 @@ def join_latest(left: Node, right: Node, plan: LatestJoinPlan) -> LatestJoin:
         for side, before in zip(plan.sides, (left, right), strict=True)
     )
     left_out = IncompleteInput(
-        "join_latest() gives pairs of newest rows, and takes them back",
+        "join_latest() emits pairs of newest rows, and retracts them",
         "put the window before the join",
     )
     return LatestJoin(
@@ -104,28 +103,28 @@ def of_both(ttl: Any) -> tuple[Any, Any]:
     return ttl[0], ttl[1]
 
 
-def latest_limit(state_limit: Any, on_limit: Any, sides: Sequence[LatestSide], shards: int) -> LatestLimit | None:
+def latest_limit(shards: Shards, sides: Sequence[LatestSide]) -> LatestLimit | None:
     """Return the limit of a join of newest rows, for the shards of all its stages; None without a limit.
 
-    Raise OptionError if it is no size, or `on_limit` would drop rows.
+    Raise OptionError if it would drop rows.
     """
-    if word_argument("on_limit", on_limit, OnLimit) != "fail":
+    if shards.on_limit != "fail":
         raise OptionError(
-            f"on_limit={on_limit!r} of a join of newest rows",
+            f"on_limit={shards.on_limit!r} of a join of newest rows",
             expected="on_limit='fail': the oldest row may be the newest one of a key that seldom changes",
             hint="let rows expire by age, with ttl, or leave on_limit out",
         )
-    limit = bytes_argument("state_limit", state_limit)
     stages = 1 + sum(not each.stays for each in sides)
-    return None if limit is None else LatestLimit(limit, count_argument("shards", shards) * stages)
+    return None if shards.limit is None else LatestLimit(shards.limit, shards.number * stages)
 
 
-def timed_sides(left: Node, right: Node, on: Any, time_format: str | None) -> tuple[JoinSide, JoinSide, int | None]:
+def timed_sides(left: Node, right: Node, on: Any) -> tuple[JoinSide, JoinSide, int | None]:
     """Return both sides of a join by time, and the unit of the times in microseconds."""
     columns = columns_of_on(on)
     times = [_time_of(each, name) for each, name in ((left, "left"), (right, "right"))]
     schemas = schemas_of(left, right, columns, "join", {times[0]: times[1]})
-    unit = unit_of(times[0], schemas[0].field(times[0]).type, text_argument("time_format", time_format))
+    check_time_formats("join", left, right)
+    unit = unit_of(times[0], schemas[0].field(times[0]).type, left.time_format.format)
     one = JoinSide(Key(columns), times[0], schemas[0], left.key)
     two = JoinSide(Key(columns.values()), times[1], schemas[1], right.key)
     return one, two, unit
@@ -139,12 +138,12 @@ def join(left: Node, right: Node, plan: JoinPlan, late_aside: bool) -> TimeJoin:
     left_out: IncompleteInput | None = None
     if plan.output == "latest":
         left_out = IncompleteInput(
-            "join(output='latest') gives the newest pair of each key only",
-            "join with output='all'",
+            "join(emit='latest') emits the newest pair of each key only",
+            "join with emit='all'",
         )
     elif plan.early:
         left_out = IncompleteInput(
-            "join(early=True) gives rows without a partner at once, and takes them back when they meet one",
+            "an early join emits rows without a partner at once, and retracts them when they meet one",
             "leave out early: such a row then comes once no partner can come",
         )
     if plan.left_alone:
@@ -165,7 +164,7 @@ def join_as_of(left: Node, right: Node, plan: AsOfPlan) -> TimeJoin:
     left_out: IncompleteInput | None = None
     if plan.early:
         left_out = IncompleteInput(
-            "join_as_of(early=True) gives rows with the partner that is newest so far, and revises them",
+            "an early join_as_of emits rows with the partner that is newest so far, and revises them",
             "leave out early: a row then waits until its partner is final",
         )
     return TimeJoin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ from .queue.queue import ShardPlan
 from .queue.tick_planner import check_budget
 from .reorder.shard import ReorderPlan, check_inputs, check_ordered
 from .runtime.steps import mapped
+from .step_arguments import check_time_formats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,13 +113,13 @@ def map_rows(
 _FIRST_BUDGET = 2_000
 _WITH_CHANGES = {
     "union": "would mix up results, which each input numbers by itself",
-    "merge": "would hold back results that are to be given early",
-    "ordered": "would hold back results that are to be given early",
+    "merge": "would hold back early results",
+    "ordered": "would hold back early results",
     "distinct": "would take a result that changes for a repeat",
 }
 
 
-def first_budget(budget: int | Literal["auto"] | None) -> int | None:
+def first_budget(budget: int | str | None) -> int | None:
     """Return the budget of a queue's first batch."""
     check_budget(budget)
     return _FIRST_BUDGET if isinstance(budget, str) else budget
@@ -126,7 +128,7 @@ def first_budget(budget: int | Literal["auto"] | None) -> int | None:
 def queue(
     before: Node,
     plan: ShardPlan,
-    batch_duration: str | None,
+    budget: int | str | None,
     weight: str | Column | None,
     access_interval: str | Column | None,
 ) -> Queue:
@@ -136,7 +138,7 @@ def queue(
     column_argument("access_interval", access_interval)
     given = {
         "budget": plan.budget,
-        "duration": None if batch_duration is None else seconds_argument("batch_duration", batch_duration),
+        "duration": seconds_argument("budget", budget) if isinstance(budget, str) and budget != "auto" else None,
         "cost": plan.cost_s,
     }
     options = {"auto": str(plan.auto).lower(), **{name: str(each) for name, each in given.items() if each is not None}}
@@ -144,7 +146,7 @@ def queue(
         check_final(
             before,
             "queue(policy='shed')",
-            "would drop some of the rows that take results back",
+            "would drop some of the rows that retract results",
             "take another policy, such as in-place",
         )
     left_out = before.left_out
@@ -189,7 +191,9 @@ def reorder(plan: ReorderPlan, *inputs: Node, late_aside: bool = False) -> Reord
         _check_alike(plan.name, *inputs)
     check_key_columns(first, plan.name)
     if plan.name != "union":
-        check_ordered(first.time, first.time_type, plan.name, plan.time_format)
+        check_ordered(first.time, first.time_type, plan.name)
+    form = first.time_format
+    plan = dataclasses.replace(plan, time_format=form.format, time_zone=form.zone)
     for each in inputs:
         if first.time is not None:
             check_final(each, name, _WITH_CHANGES[plan.name])
@@ -217,6 +221,7 @@ def _check_alike(name: str, one: Node, two: Node) -> None:
             expected="the same key and time in both",
             hint="rename the columns of one, and name them as its key and time",
         )
+    check_time_formats(name, one, two)
     kinds = [{field.name: field.dataType for field in each.schema} for each in (one, two)]
     if kinds[0] != kinds[1]:
         differ = sorted(name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name))

@@ -52,6 +52,18 @@ def schemas_of(
     return schemas
 
 
+def check_time_formats(what: str, left: Node, right: Node) -> None:
+    """Refuse two streams whose times count in other units."""
+    one, two = left.time_format, right.time_format
+    if one != two:
+        raise SchemaError(
+            f"a {what} of a stream whose time {left.time!r} counts {one.unit} ({one.zone}) and one whose time "
+            f"{right.time!r} counts {two.unit} ({two.zone})",
+            expected="times of one format and one zone in both",
+            hint="give the right time_format where each stream is made; convert the times of one where it is read",
+        )
+
+
 def columns_of_on(given: Any) -> dict[str, str]:
     """Return the right's column for each of the left's; raise OptionError if `on` is malformed."""
     if isinstance(given, Mapping):
@@ -108,14 +120,14 @@ def time_span(what: str, argument: str, plan: Node, value: Any) -> int | None:
         )
     kind = plan.arrow.field(plan.time).type
     check_promised(plan, f"{what} with {argument}")
-    if pa.types.is_integer(kind):
+    unit_us = unit_of(plan.time, kind, plan.time_format.format)
+    if pa.types.is_integer(kind) and (unit_us is None or not isinstance(value, str)):
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 61:
             raise OptionError(
-                f"{argument}={value!r}, and {plan.time} holds numbers",
+                f"{argument}={value!r}, and {plan.time} holds numbers ({plan.time_format.unit})",
                 expected="a whole number in their unit, not negative",
                 hint="give for example 604800000 for 7 days of milliseconds",
             )
         return value
-    unit_us = unit_of(plan.time, kind, None)
     assert unit_us is not None
     return -(-duration_argument(argument, value, such_as="'7 days'") // unit_us)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import pyarrow as pa
 
@@ -20,8 +19,6 @@ from .step_arguments import check_group_columns, check_result_names
 from .windows.panes import check_size, paned
 from .windows.sessions import SessionWindows
 from .windows.shards.plan import NUMBER, WindowPlan, left_out_by_windows, revises
-
-WindowMethod = Literal["auto", "wid", "paned", "adaptive", "buffering"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,19 +63,19 @@ class KeyWindows:
         )  # fmt: skip
 
 
-def counts_again(before: Node, output: str, others: Mapping[str, bool]) -> bool:
-    """Return whether windows are over windows that are given again, of which the newest result counts.
+def over_revisions(before: Node, results: str | None, others: Mapping[str, bool]) -> bool:
+    """Return whether windows are over windows that are re-emitted, of which the newest result counts.
 
     Refuse other streams that leave rows out, and arguments in `others` that do not go with such windows.
     """
-    revised = identity_of(before) if isinstance(before.left_out, IncompleteInput) and output == "all" else None
+    revised = identity_of(before) if isinstance(before.left_out, IncompleteInput) and results == "all" else None
     if revised is None or not set(revised) > set(before.key):
         check_complete(before.left_out)
         return False
     given = ", ".join(name for name, there in others.items() if there)
     if given:
         raise OptionError(
-            f"{given} of a window over windows that are given again",
+            f"{given} of a window over windows that are re-emitted",
             expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
             hint="leave them out",
         )
@@ -117,13 +114,13 @@ def _check_aggregated(plan: WindowPlan, *, late_aside: bool) -> None:
     over_rows = plan.by_rows or plan.by_number
     if over_rows and (plan.emit == "eager" or plan.lateness_us or (plan.by_rows and plan.method != "paned")):
         raise OptionError(
-            "windows over rows with a method, output='eager' or an allowed lateness",
-            expected="output='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
+            "windows over rows with a method, emit='eager' or an allowed lateness",
+            expected="emit='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
         )
     if plan.by_number and late_aside:
         raise OptionError(
-            "set_aside='late' with windows over the rows of the whole stream",
-            expected="no set_aside: rows are counted as they arrive, so none is late",
+            "lateness=us.Lateness(dead_letters=True) with windows over the rows of the whole stream",
+            expected="no lateness: rows are counted as they arrive, so none is late",
             hint="leave it out",
         )
     if plan.by_number and plan.flush == "lazy":
@@ -152,7 +149,7 @@ def _check_aggregated(plan: WindowPlan, *, late_aside: bool) -> None:
         )
     if plan.lateness_us and (plan.paned.endless or plan.paned.by_row):
         raise OptionError(
-            "allowed_lateness on landmark windows, or on windows that slide by row",
+            "a lateness on landmark windows, or on windows that slide by row",
             expected="sliding or tumbling windows by time: here a late row would change windows without number",
             hint="leave it out; late rows still count in the windows that are open",
         )
@@ -164,9 +161,9 @@ def _check_aggregated(plan: WindowPlan, *, late_aside: bool) -> None:
         )
     if plan.emit == "eager" and (panes.endless or panes.by_row or plan.keeps_rows or plan.lateness_us):
         raise OptionError(
-            "output='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with "
+            "emit='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with "
             "an allowed lateness",
             expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed "
             "window needs are not kept",
-            hint="output='latest' takes them all",
+            hint="emit='latest' takes them all",
         )

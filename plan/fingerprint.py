@@ -51,7 +51,7 @@ def number_along(node: Node, kind: str) -> int:
 
 
 def late_step(plan: Node, checkpoint: str) -> tuple[StatefulNode, str]:
-    """Return the last step that sets late rows aside, ignoring steps on single rows, and its folder.
+    """Return the last step that writes late rows to the dead-letter table, and its folder. Ignore steps on single rows.
 
     Raise OptionError if there is none, and CheckpointError if the folder is that of another job's step.
     """
@@ -59,10 +59,10 @@ def late_step(plan: Node, checkpoint: str) -> tuple[StatefulNode, str]:
     while not isinstance(node, StatefulNode) or isinstance(node, Intake) or not node.late_aside:
         if len(node.inputs) != 1:
             raise OptionError(
-                f"late_rows() of a stream that sets none aside: {plan.text}",
-                expected="a window, a merge, an ordered release, a distinct or a join with set_aside='late', the last "
-                "step before late_rows() but for steps on each row",
-                hint="give that step set_aside='late'",
+                f"late_rows() of a stream that writes none to the dead-letter table: {plan.text}",
+                expected="a step that writes its late rows to the dead-letter table, before steps on each row alone",
+                hint="give window() lateness=us.Lateness(dead_letters=True); join() "
+                "emit=us.OrderedRelease(dead_letters=True); merge(), ordered() or distinct() dead_letters=True",
             )
         node = node.inputs[0]
     folder, where = places(plan, checkpoint)[node], checkpoint_location(checkpoint)

@@ -6,6 +6,7 @@ import dataclasses
 from typing import ClassVar
 
 from ..core.feedback.checkpoint_layout import Kind
+from ..core.rows.event_times import UTC_TIMES, TimeFormat
 from .nodes import StatefulNode
 
 
@@ -91,6 +92,10 @@ class WindowedGroups(StatefulNode):
     @property
     def word(self) -> str:
         return "windows of groups"
+
+    @property
+    def time_format(self) -> TimeFormat:
+        return UTC_TIMES
 
     @property
     def retracts(self) -> bool:

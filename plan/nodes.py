@@ -9,9 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import text_argument
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.at_source import reads_coalesced
 from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.event_times import UTC_TIMES, TimeFormat, check_time_zone
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 
@@ -56,6 +58,29 @@ def source_text(given: Mapping[str, str] | None) -> str:
         (given[name] for name in ("path", "paths", "subscribe", "subscribepattern", "assign") if name in given), ""
     )
     return f"{given.get('connector', 'files')} {named}".strip()
+
+
+def time_format_given(
+    source: Mapping[str, str] | None, time: str | None, time_format: str | None, time_zone: str | None
+) -> TimeFormat:
+    """Return how the event time of a DataFrame is to be read, by its source's options or the user's arguments.
+
+    `source` is as for :func:`source_text`. Refuse arguments that contradict it.
+    """
+    own = source if source is not None and time is not None and source.get("eventtime") == time else {}
+    found: dict[str, str | None] = {}
+    for name, asked in (("time_format", time_format), ("time_zone", time_zone)):
+        known = own.get(name.replace("_", ""))
+        if text_argument(name, asked) is not None and known is not None and known != asked:
+            raise OptionError(
+                f"{name}={asked!r} for a source with {name}={known!r}",
+                expected="one of them",
+                hint=f"leave {name} out here: the stream has what its source has",
+            )
+        found[name] = known if asked is None else asked
+    zone = found["time_zone"] or "UTC"
+    check_time_zone("time_zone", zone)
+    return TimeFormat(found["time_format"], zone)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +205,11 @@ class Node(abc.ABC):
         return None if self.time is None else self.arrow.field(self.time).type
 
     @property
+    def time_format(self) -> TimeFormat:
+        """How the event time is to be read. Steps pass on what the source has."""
+        return self.inputs[0].time_format
+
+    @property
     def fixed(self) -> tuple[str, ...]:
         """The columns that steps on single rows leave unchanged: the key, the time, the system column."""
         key = self.key.columns(self.schema.names)
@@ -212,10 +242,15 @@ class InputRows(Node):
     frame: DataFrame
     source: str = "a DataFrame"  # the input, for people
     ours: bool = False  # a source of this package, with only a choice of columns after it: it can run steps
+    given: TimeFormat = UTC_TIMES  # by the source's options, or by the user
 
     @property
     def text(self) -> str:
         return f"read {self.source}"
+
+    @property
+    def time_format(self) -> TimeFormat:
+        return self.given.of_column(self.time_type)
 
     @property
     def session(self) -> SparkSession:
@@ -228,12 +263,17 @@ class Given(Node):
 
     name: str
     promises: bool  # whether a low-watermark bounds the times of its rows
+    given: TimeFormat = UTC_TIMES
     # the columns of tables that the program passes in too
     tables: Mapping[str, pa.Schema] = dataclasses.field(default_factory=dict)
 
     @property
     def text(self) -> str:
         return f"given {self.name!r}"
+
+    @property
+    def time_format(self) -> TimeFormat:
+        return self.given.of_column(self.time_type)
 
     @property
     def session(self) -> SparkSession:
@@ -308,6 +348,7 @@ class Intake(StatefulNode):
     columns: Mapping[str, Column]  # computed of each row before it is packed: its feed, its order, its arrival
     name: str  # the input's, which names its reports
     promises: bool  # whether a low-watermark bounds the times of its rows
+    given: TimeFormat = UTC_TIMES
     dead_letters: str | None = None  # the table's location; None for one below the checkpoint
 
     @property
@@ -317,6 +358,10 @@ class Intake(StatefulNode):
     @property
     def text(self) -> str:
         return f"read a DataFrame as {self.name!r}"
+
+    @property
+    def time_format(self) -> TimeFormat:
+        return self.given.of_column(self.time_type)
 
     @property
     def keeps(self) -> str:
@@ -354,7 +399,7 @@ class Queue(StatefulNode):
 class Window(StatefulNode):
     """Aggregates over windows of each key."""
 
-    revises: bool = False  # whether all windows give results, and some again: early results, corrections
+    revises: bool = False  # whether all windows emit results, and re-emit some: early results, corrections
     promises: bool = True  # whether a low-watermark bounds its results' times, unlike the numbers of row windows
 
     kind: ClassVar[Kind | None] = "windows"
@@ -362,6 +407,10 @@ class Window(StatefulNode):
     @property
     def word(self) -> str:
         return "window"
+
+    @property
+    def time_format(self) -> TimeFormat:
+        return UTC_TIMES
 
     @property
     def retracts(self) -> bool:

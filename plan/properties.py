@@ -60,11 +60,11 @@ def _silent(node: Node) -> str | None:
 def check_final(plan: Node, what: str, otherwise: str, hint: str | None = None) -> None:
     """Refuse a step on a stream with retractions; `otherwise` is what the step would do with them."""
     if plan.retracts:
-        problem = "earlier steps take results back" if plan.left_out is None else plan.left_out.problem
+        problem = "earlier steps retract results" if plan.left_out is None else plan.left_out.problem
         raise SchemaError(
             f"{what} {otherwise}: {problem}",
             expected="results that are final",
-            hint=hint or f"put {what} before the step that takes results back, or leave out early=True there",
+            hint=hint or f"put {what} before the step that retracts results, or leave out early=True there",
         )
 
 
@@ -73,7 +73,7 @@ def check_table_key(plan: Node, key: Sequence[str]) -> None:
     missing = [name for name in plan.least_key if name not in key]
     if plan.retracts and missing:
         raise SchemaError(
-            f"the table's key {', '.join(key)} lacks {', '.join(missing)}: a result that is taken back would take "
+            f"the table's key {', '.join(key)} lacks {', '.join(missing)}: a result that is retracted would take "
             "others with it",
             expected="at least " + ", ".join(plan.least_key),
             hint="leave key out: the table then has the stream's",

@@ -83,7 +83,7 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         marks = _marks(target, layout, table, snapshot)
         engine = Engine(target, layout, files, entries=entries, marks=marks)
         merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
-        last = _last_summary(target, table) if LATE in target.set_aside else None
+        last = _last_summary(target, table) if LATE in target.dead_letter_rows else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
         known = (lambda _: None) if table is None else functools.partial(transaction_version, target, table)
         base = RowNumberOffset.of(target, writer_id(target), known).base

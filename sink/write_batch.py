@@ -97,7 +97,7 @@ def write_batch(
     --------
     >>> rows = spark.createDataFrame([(1, 10, 0.5)], "vehicle_id BIGINT, second BIGINT, speed DOUBLE")
     >>> us.write_batch(rows, "archive", key="vehicle_id", event_time="second")
-    >>> us.LatestTable("archive").rows().collect().rows()
+    >>> us.LatestTable("archive").scan().collect().rows()
     [(1, 10, 0.5)]
     """
     path = path_argument("path", path)
@@ -186,8 +186,8 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
             expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
             hint="leave checkpointLocation out: it belongs to a stream",
         )
-    if target.set_aside and not target.dead_letters:
-        raise OptionError("setAside without deadLetters", expected="the location of the table for these rows")
+    if target.dead_letter_rows and not target.dead_letters:
+        raise OptionError("deadLetterRows without deadLetters", expected="the location of the table for these rows")
     if name is None:
         _check_unnamed(others)
         return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
@@ -201,12 +201,12 @@ def _check_unnamed(given: Mapping[str, str]) -> None:
 
     A write without a name has no low-watermark below which rows are late.
     """
-    if any(name.lower() == "setaside" and LATE in value.lower() for name, value in given.items()):
+    if any(name.lower() == "deadletterrows" and LATE in value.lower() for name, value in given.items()):
         raise OptionError(
-            "setAside=late is set on a write without a name",
+            "deadLetterRows=late is set on a write without a name",
             expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId "
             "and txnVersion",
-            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave setAside=late out",
+            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave late out",
         )
 
 

@@ -15,7 +15,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import parse_options
 from ..core.feedback.on_demand_watermark import DownstreamReport, DownstreamReports
 from ..core.feedback.reports import JoinReport, ReorderReport, WindowReport
-from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.event_times import NO_TIME, TimeFormat, event_time_us
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
@@ -144,7 +144,7 @@ class Input:
         plan = self.plan
         return Given(
             plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
-            tables=self.tables,
+            tables=self.tables, given=TimeFormat(plan.time_format, plan.time_zone),
         )  # fmt: skip
 
     @property

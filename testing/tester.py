@@ -106,8 +106,8 @@ class StreamTester:
     time_format
         How the event time is to be read if it is a number or text, such as ``epoch_ms``.
     idle, ets_delay
-        As for :meth:`upstream.UpdateStream.from_dataframe`. With ``ets``, each batch takes what the tester's clock
-        promises for silent feeds, of every input.
+        As for :meth:`upstream.UpdateStream.from_dataframe`. With ``ets``, each batch advances the watermarks of silent
+        feeds by the tester's clock, of every input.
     tables
         The tables that the steps join, by the path that they give to ``join_table``, each as a pyarrow table or a data
         frame of Polars. :meth:`change_table` gives one another version.

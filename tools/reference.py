@@ -16,18 +16,21 @@ from typing import Any
 
 import upstream
 from upstream.api.windows import GroupedStream, WindowedStream
+from upstream.sink.admin.erase import Erasure
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
+from upstream.sink.figures.summary import CommitSummary
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
-    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "interval"],
+    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream"],
+    "What windows and joins take": ["Windower", "Emission", "Lateness", "Interval", "OrderedRelease", "Shards"],
     "Continuous queries": ["sql", "source", "queries", "Queries"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": [
         name if name in upstream.__all__ else f"aggregates.{name}" for name in upstream.aggregates.__all__
     ],
-    "A query's own figures": ["batch_metrics", "most_stale", "CommitSummary", "Erasure"],
+    "A query's own figures": ["batch_metrics", "stalest_keys", "CommitSummary", "Erasure"],
     "Sessions and schemas of your own": ["check_session", "with_system_ddl"],
 }
 """Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
@@ -42,6 +45,8 @@ _NOT_AT_THE_TOP: dict[str, Any] = {
     "queries": import_module("upstream.api.queries").queries,
     "WindowedStream": WindowedStream,
     "GroupedStream": GroupedStream,
+    "CommitSummary": CommitSummary,
+    "Erasure": Erasure,
 }
 """Classes that methods return, and that nobody imports; a function that has the name of a package."""
 
@@ -219,7 +224,7 @@ def _entry(entry: Entry, shared: list[str]) -> list[str]:
         written = write(text)
         if name == "Parameters" and entry.is_made_by_users:
             written = "\n".join(each for each in _parameters(entry) if each not in {*shared, *OBVIOUS})
-        if name == "Attributes" and entry.value is upstream.CommitSummary:
+        if name == "Attributes" and entry.value is CommitSummary:
             others = [each for each in re.split(r"\n(?=- )", written) if each.split("`")[1] not in METRICS_SCHEMA.names]
             written = "The columns of the [table of metrics](metrics.md#the-table-of-metrics), and:\n\n"
             written += "\n".join(others)

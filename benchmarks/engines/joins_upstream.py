@@ -36,8 +36,8 @@ def joined(spark: Any, work: dict[str, Any]) -> Any:
         for side in ("left", "right")
     )
     reach = f"{work['reach_s']} seconds"
-    within = us.interval(before=reach, after=reach)
-    return left.join(right, on="key", within=within, time_format="epoch_ms", shards=SHARDS)
+    within = us.Interval(before=reach, after=reach)
+    return left.join(right, on="key", within=within, shards=SHARDS)
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:

@@ -54,10 +54,7 @@ def fluent(spark: Any, work: dict[str, Any]) -> Any:
     checkpoint = work["out"] + "-checkpoint"
     aggregate = {"count": F.count, "sum": F.sum_, "avg": F.avg, "min": F.min_, "max": F.max_}[query["function"]]
     windows = stream(spark, work).window(
-        f"{query['range_s']} seconds",
-        f"{query['slide_s']} seconds",
-        output="latest",
-        shards=cores(),
+        f"{query['range_s']} seconds", f"{query['slide_s']} seconds", shards=cores(), emit="latest"
     )
     table = windows.agg(v=aggregate() if query["function"] == "count" else aggregate(query["argument"]))
     out = f"{work['out']}/{query['name']}"

@@ -34,11 +34,7 @@ def windowed(spark: Any, work: dict[str, Any]) -> Any:
         else {"n": count(), "median": median("value"), "different": approx_count_distinct("value")}
     )
     windows = UpdateStream(feed, key="key", event_time="ms").window(
-        f"{work['range_s']} seconds",
-        f"{work['slide_s']} seconds",
-        output=work["emit"],
-        time_format="epoch_ms",
-        shards=SHARDS,
+        f"{work['range_s']} seconds", f"{work['slide_s']} seconds", shards=SHARDS, emit=work["emit"]
     )
     return windows.agg(**aggregates)
 

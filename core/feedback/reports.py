@@ -250,7 +250,7 @@ class QueueReport(OperatorReport):
     pages_written: int = 0
     # queue staleness of applied rows: first arrival to the batch's clock
     ages: Ages = dataclasses.field(default_factory=Ages)
-    most_stale: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
+    stalest_keys: str | None = None  # the keys that wait longest, an Arrow stream in base64; None unless requested
     outdated: int = 0  # superseded updates older than an applied row of their key: no later row represents them
 
     def to_json(self) -> dict[str, Any]:

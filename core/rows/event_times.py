@@ -181,6 +181,30 @@ _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
 
 
+class TimeFormat(NamedTuple):
+    """How a stream's time column is to be read: the options `time_format` and `time_zone` of its source."""
+
+    format: str | None = None  # of numbers and texts
+    zone: str = "UTC"  # of dates, and of texts and timestamps without a zone
+
+    def of_column(self, dtype: pa.DataType | None) -> TimeFormat:
+        """Return what of it a column of a type needs."""
+        if dtype is None or (pa.types.is_timestamp(dtype) and dtype.tz is not None):
+            return UTC_TIMES
+        if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
+            return TimeFormat(None, self.zone)
+        return TimeFormat(self.format, self.zone if pa.types.is_string(dtype) else "UTC")
+
+    @property
+    def unit(self) -> str:
+        """The unit of numbers, in words."""
+        return self.format or "an unknown unit"
+
+
+UTC_TIMES = TimeFormat()
+"""The encoding of timestamps with a zone, which need none."""
+
+
 def is_pattern(time_format: str | None) -> bool:
     """Return whether the format is a strptime pattern, so that the column holds text to parse."""
     return time_format is not None and "%" in time_format
@@ -198,7 +222,7 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, opti
         raise SchemaError(
             f"the time column {name!r} holds numbers ({dtype}) and {option} is {time_format!r}",
             expected="one of " + ", ".join(EPOCH_UNITS),
-            hint=f"say what the numbers count, for example {option}=epoch_ms",
+            hint=f"give the unit of the numbers where the stream is made, for example {option}=epoch_ms",
         )
     text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     if not (number or text or pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):

@@ -56,7 +56,7 @@ class QuantileSketch(StatePart):
         ]
 
     def _compacted(self, items: _Items, groups: int) -> _Items:
-        """Compact one level of each group without room, until all groups have room. Groups with room are set aside."""
+        """Compact one level of each group without room, until all groups have room. Groups with room drop out."""
         done = list[_Items]()
         while len(items.codes):
             highest = np.zeros(groups, dtype=np.int64)

@@ -373,7 +373,7 @@ def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(began=us.first("speed", by="timestamp"))
+    >>> results = stream.window("1 minute").agg(began=us.aggregates.first("speed", by="timestamp"))
     """
     return _outermost("first", column, by, last=False, ignore_nulls=ignore_nulls)
 
@@ -392,7 +392,7 @@ def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) ->
 
     Examples
     --------
-    >>> results = stream.window("1 minute").agg(now=us.last("speed", by="timestamp"))
+    >>> results = stream.window("1 minute").agg(now=us.aggregates.last("speed", by="timestamp"))
     """
     return _outermost("last", column, by, last=True, ignore_nulls=ignore_nulls)
 

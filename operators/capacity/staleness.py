@@ -103,7 +103,7 @@ class RunStaleness:
     per_key: Floats  # the keys' averages; 0 for a key that was never updated
     seconds: float  # duration of the run
 
-    def most_stale(self, k: int) -> tuple[Int64s, Floats]:
+    def stalest(self, k: int) -> tuple[Int64s, Floats]:
         """Return the numbers and averages of the `k` most stale keys, the worst first; equal ones by number."""
         k = min(k, len(self.per_key))
         near = np.argpartition(-self.per_key, k - 1)[:k] if k else np.empty(0, dtype=np.int64)

@@ -13,12 +13,12 @@ from ...conf.errors import OptionError, SchemaError
 from ...conf.options import (
     column_argument,
     duration_argument,
-    late_argument,
     path_argument,
+    word_argument,
 )
 from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.pushdown.at_source import refuse_preimages
-from ...core.rows.event_times import check_time_type, check_time_zone
+from ...core.rows.event_times import TimeFormat, check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
 from ...core.rows.text import check_collations
 from ...core.watermark.policies import Policy
@@ -46,7 +46,7 @@ def intake(
     order: str | Column | None,
     deleted: str | Column | None,
     dead_letters: str | os.PathLike[str] | None,
-    set_aside: Literal["late"] | None,
+    dead_letter_rows: Literal["late"] | None,
 ) -> Intake:
     """Return a DataFrame as an input, with the columns that name its feeds, their order and its tombstones."""
     from pyspark.sql import functions as F
@@ -71,9 +71,14 @@ def intake(
     return Intake(
         plan.key, plan.time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, frame=df, columns=columns, name=plan.name, promises=plan.promises,
-        paced=plan.on_demand is not None, late_aside=late_argument(set_aside),
+        given=TimeFormat(plan.time_format, plan.time_zone),
+        paced=plan.on_demand is not None, late_aside=_copies_late(dead_letter_rows),
         dead_letters=None if dead_letters is None else path_argument("dead_letters", dead_letters),
     )  # fmt: skip
+
+
+def _copies_late(dead_letter_rows: str | None) -> bool:
+    return dead_letter_rows is not None and bool(word_argument("dead_letter_rows", dead_letter_rows, Literal["late"]))
 
 
 def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
@@ -81,7 +86,7 @@ def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> On
     if idle not in get_args(Idle):
         raise OptionError(
             f"idle={idle!r}",
-            expected="'wait', or 'ets', which lets the clock promise for a silent input partition",
+            expected="'wait', or 'ets', which advances an idle partition's watermark by the clock",
             hint="correct idle",
         )
     if idle == "wait":
@@ -114,7 +119,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
     if SYSTEM in df.columns:
         raise SchemaError(
             f"the DataFrame has the column {SYSTEM} already",
-            expected="rows to which nobody has yet given feeds and progress",
+            expected="rows without feeds and progress",
             hint="this one is an update stream as it is: UpdateStream(df, key=…, event_time=…)",
         )
     absent = [each for each in (*key, *([time] if time and not stamped else [])) if each not in df.columns]

@@ -46,7 +46,7 @@ class IntakePlan:
         if text_argument("name", self.name) is None or "/" in self.name or self.name != self.name.strip():
             raise OptionError(
                 f"name={self.name!r}",
-                expected="the input's name, without a slash: its reports, and the files put aside, are named by it",
+                expected="the input's name, without a slash: its reports and its dead letters carry it",
             )
 
     @property

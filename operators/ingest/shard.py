@@ -206,7 +206,7 @@ class IntakeShard(Shard[IntakePlan, FeedReports]):
                 f"{put_aside.num_rows} rows of {plan.name!r} cannot be used: {reason[0]}; the first reads "
                 f"{str(own.filter(pa.array(bad)).slice(0, 1).to_pylist()[0])[:200]}",
                 expected="a key and a time in each row",
-                hint='leave such rows out before, or set on_malformed="quarantine" to put them aside',
+                hint='leave such rows out before, or set on_malformed="quarantine" to keep them as dead letters',
             )
         self.malformed = put_aside
         for feed, count in _counts(pc.fill_null(rows.column(FEED), "").filter(pa.array(bad))):

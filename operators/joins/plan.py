@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, OptionError, SchemaError
-from ...conf.options import count_argument, flag_argument, text_argument, word_argument
+from ...conf.options import bytes_argument, count_argument, flag_argument, text_argument, word_argument
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.key import NO_KEY, Key
@@ -27,6 +27,55 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 OnLimit = Literal["fail", "drop_oldest"]
 """The reaction of a join whose state exceeds its limit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The parts of a join's state, and the most that they keep: the argument `shards` of joins.
+
+    A join without a limit takes the number alone: ``shards=16``.
+
+    Parameters
+    ----------
+    number
+        The number of parts of the keys; fixed for the life of a checkpoint. As many as the table's buckets is best.
+    state_limit
+        The most bytes that the join keeps, in equal parts for its shards, such as ``"512 MB"``. You can change both
+        limits with a restart.
+    on_limit
+        ``fail`` ends the query at the limit. ``drop_oldest`` drops the rows with the oldest event times, and counts
+        them.
+
+    Raises
+    ------
+    OptionError
+        An argument makes no sense.
+
+    Examples
+    --------
+    >>> bounded = us.Shards(16, state_limit="512 MB", on_limit="drop_oldest")
+    >>> near = stream.join(other, on="vehicle_id", within="2 minutes", shards=bounded)
+    """
+
+    number: int = 16
+    _: dataclasses.KW_ONLY
+    state_limit: str | int | None = None
+    on_limit: OnLimit = "fail"
+
+    def __post_init__(self) -> None:
+        count_argument("shards", self.number)
+        bytes_argument("state_limit", self.state_limit)
+        word_argument("on_limit", self.on_limit, OnLimit)
+
+    @property
+    def limit(self) -> int | None:
+        return bytes_argument("state_limit", self.state_limit)
+
+
+def shards_for(shards: object) -> Shards:
+    """Return the parts of a join's state for its argument."""
+    return shards if isinstance(shards, Shards) else Shards(shards)  # pyright: ignore[reportArgumentType]
+
 
 JoinOutput = Literal["all", "latest"]
 """Every pair once; or of each key and batch the newest pair."""
@@ -80,9 +129,9 @@ class JoinPlan:
         word_argument("how", self.how, How)
         if self.output not in get_args(JoinOutput) or (self.left_alone and self.output != "all"):
             raise OptionError(
-                f"output={self.output!r} with how={self.how!r}",
+                f"emit={self.output!r} with how={self.how!r}",
                 expected="'all', or 'latest' for a join that gives pairs",
-                hint="correct output",
+                hint="correct emit",
             )
         text_argument("condition", self.condition)
         _check_common(self)
@@ -97,19 +146,12 @@ class JoinPlan:
             raise OptionError(
                 f"early=True with how={self.how!r}",
                 expected="a join that gives rows without a partner: 'left', 'right', 'full' or 'anti'",
-                hint=f"leave out early: how={self.how!r} gives each result at once, and takes none back",
-            )
-        if self.release is not None:
-            raise OptionError(
-                "early=True with output_order",
-                expected="one of them: in the order of time, a row without a partner waits until it is final",
-                hint="leave out early or output_order",
+                hint=f"leave out early: how={self.how!r} emits each result at once, and retracts none",
             )
         if self.state_limit is not None and self.on_limit != "fail":
             raise OptionError(
                 f"early=True with on_limit={self.on_limit!r}",
-                expected="on_limit='fail': a row that was given without a partner cannot be taken back after it is "
-                "dropped",
+                expected="on_limit='fail': a row emitted without a partner cannot be retracted after it is dropped",
                 hint="leave out early or on_limit",
             )
 
@@ -232,7 +274,7 @@ class JoinPlan:
             "times": f"{self.left.time} and {self.right.time}",
             "within": self._within(),
             "how": self.how,
-            "output": self.output,
+            "emit": self.output,
             "condition": self.condition or "",
             "order": "none" if self.release is None else self.release.identity(),
             "shards": str(self.shards),
@@ -335,7 +377,7 @@ class AsOfPlan:
         if self.early and self.state_limit is not None:
             raise OptionError(
                 f"early=True with state_limit={self.state_limit}",
-                expected="one of them: a result that was given cannot be revised after its row is dropped",
+                expected="one of them: an emitted result cannot be revised after its row is dropped",
                 hint="leave out early or state_limit",
             )
         _check_row_number(self.own_key, self.left.key)

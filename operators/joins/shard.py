@@ -26,7 +26,7 @@ from .pair_kernel import SortedRows, equal_keys, matches, sorted_rows
 from .pairs import NewestPairs, Pairs, pair_condition, superseded, supersedes
 from .plan import JoinPlan, check_columns, columns_to_json
 from .release.choice import Mode
-from .release.ordered_release import InputColumns, OrderedRelease
+from .release.ordered_release import InputColumns, ReleaseBuffer
 from .side import (
     NUMBER,
     ROW,
@@ -218,7 +218,7 @@ class JoinShard(Shard[JoinPlan, JoinReport]):
             self._progress.hear(side, each.punctuation, single=single)
         return [self._progress.bound(side) for side in (LEFT, RIGHT)]
 
-    def _ordered_release(self, clock: Callable[[], float]) -> OrderedRelease | None:
+    def _ordered_release(self, clock: Callable[[], float]) -> ReleaseBuffer | None:
         """Return the release of results in the order of time; None if they leave in any order."""
         plan = self._plan
         if plan.release is None:
@@ -228,10 +228,10 @@ class JoinShard(Shard[JoinPlan, JoinReport]):
             for name, side in zip(SIDES, plan.sides, strict=True)
         ]
         saved = self._head.get("release", {})
-        return OrderedRelease(plan.release, self._store, inputs, plan.schema, plan.time, saved, clock)
+        return ReleaseBuffer(plan.release, self._store, inputs, plan.schema, plan.time, saved, clock)
 
     def _entering(
-        self, release: OrderedRelease, new: list[_SideArrivals], bounds: list[int], now_us: int, mode: Mode | None
+        self, release: ReleaseBuffer, new: list[_SideArrivals], bounds: list[int], now_us: int, mode: Mode | None
     ) -> tuple[list[_SideArrivals], list[int]]:
         """Return the rows that enter the join in this batch, and the bounds of those that enter later."""
         tables, bounds = release.enter([each.rows.table for each in new], bounds, now_us, mode)
@@ -476,7 +476,7 @@ class JoinShard(Shard[JoinPlan, JoinReport]):
             found += [need * plan.unit_us for need in self._needs_of_release(self._release, bounds)]
         return min(found, default=None)
 
-    def _needs_of_release(self, release: OrderedRelease, bounds: Sequence[int]) -> Iterator[int]:
+    def _needs_of_release(self, release: ReleaseBuffer, bounds: Sequence[int]) -> Iterator[int]:
         """Yield the low-watermarks, in units of the times, that release rows or results from the order of time."""
         plan, queued, held = self._plan, release.first_queued, release.first_held
         if min(bounds) == ENDED:

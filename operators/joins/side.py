@@ -64,7 +64,7 @@ def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join"
     if gone and not tombstones:
         raise SchemaError(
             f"{gone} rows before the join are tombstones",
-            expected="rows with values: a join by time wants each row that there was, and a tombstone takes rows back",
+            expected="rows with values: a join by time needs each row that there was, and a tombstone retracts rows",
             hint="leave them out before the join, with a function over the source, or read without `deleted`",
         )
     return rows

@@ -202,7 +202,7 @@ class UpdateQueue:
             raise CheckpointError(
                 f"queue state of version {state['version']} with pages of {state['slots']}",
                 expected=f"version {_VERSION} with pages of {self.pages.slots}",
-                hint="go on with the version that wrote it, or start with a new checkpoint",
+                hint="continue with the version that wrote it, or start with a new checkpoint",
             )
         held: Int64s = state["held"]
         self.pages.restore(held)
@@ -490,12 +490,12 @@ class ShardPlan:
     half_life_s: float = 60.0  # of the update rates
     cost_s: float | None = None  # seconds per row, pinned; None to measure them
     seed: int = 0  # of the random shedding
-    most_stale: int = 0  # number of longest-waiting keys that each shard reports
+    stalest_keys: int = 0  # number of longest-waiting keys that each shard reports
 
     def __post_init__(self) -> None:
         check_policy(self.policy)
         count_argument("shards", self.shards)
-        count_argument("most_stale", self.most_stale, least=0)
+        count_argument("stalest_keys", self.stalest_keys, least=0)
         count_argument("seed", self.seed, least=0)
 
     def identity(self) -> dict[str, str]:

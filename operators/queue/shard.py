@@ -121,15 +121,15 @@ def _split(value: bytes) -> list[bytes]:
     return [value[start:end] for start, end in zip((32, *ends[:-1].tolist()), ends.tolist(), strict=True)]
 
 
-def most_stale(
-    checkpoint_location: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
+def stalest_keys(
+    checkpoint: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
 ) -> pa.Table:
     """Return the keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
 
     Parameters
     ----------
-    checkpoint_location
-        The query's, which may be running. Its queue must have ``most_stale=`` of at least `k`.
+    checkpoint
+        The query's, which may be running. Its queue must have ``stalest_keys=`` of at least `k`.
     k
         How many keys; at least 1.
     queue
@@ -150,27 +150,27 @@ def most_stale(
 
     Examples
     --------
-    >>> fresh = stream.queue(most_stale=10, shards=2).write("fresh", checkpoint="fresh_cp")
+    >>> fresh = stream.queue(stalest_keys=10, shards=2).write("fresh", checkpoint="fresh_cp")
     >>> query = fresh.trigger(availableNow=True).start()
     >>> query.awaitTermination()
-    >>> us.most_stale("fresh_cp", 10).column_names
+    >>> us.stalest_keys("fresh_cp", 10).column_names
     ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
-    folder = queue_folder(os.fspath(checkpoint_location), queue)
+    folder = queue_folder(os.fspath(checkpoint), queue)
     reports = read_reports(folder, QueueReport)
     if not reports:
         raise OptionError(
             f"no queue has reported to {folder}",
             expected="the checkpoint of a query with UpdateStream.queue(…) that has run a batch",
         )
-    tables = [from_frame(base64.b64decode(each.most_stale)) for each in reports if each.most_stale is not None]
-    silent = not tables or any(each.waiting and each.most_stale is None for each in reports)
+    tables = [from_frame(base64.b64decode(each.stalest_keys)) for each in reports if each.stalest_keys is not None]
+    silent = not tables or any(each.waiting and each.stalest_keys is None for each in reports)
     limit = 0 if silent else min(int(table.schema.metadata[b"k"]) for table in tables)
     if not 1 <= k <= limit:
         raise OptionError(
             f"k={k}, and each shard of the queue reports {limit} keys",
             expected="at least 1, and no more than the queue reports",
-            hint=f"give .queue(most_stale={max(k, 1)}, …); it takes effect with the next start of the query",
+            hint=f"give .queue(stalest_keys={max(k, 1)}, …); it takes effect with the next start of the query",
         )
     found = pa.concat_tables(tables).replace_schema_metadata(None)
     # By number: a column of the key may have the same name.
@@ -181,7 +181,7 @@ def most_stale(
     return found.add_column(first + 1, "age_s", pa.array(age))
 
 
-def most_stale_here(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
+def stalest_in_shard(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
     """Return the `k` stalest keys of one shard, for its report. Only the pages that hold their rows are read."""
     waiting = queue.locations
     cells = queue.cells(waiting)
@@ -408,15 +408,15 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         queue, rows = self._queue, self._rows
         waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
         places: list[list[int]] = []
-        oldest = most_stale = None
+        oldest = stalest_keys = None
         if queue is not None and len(waiting):
             oldest = int(queue.column("first_arrival", waiting).min())
             place = np.sort(queue.column("place", waiting))
             # Dense where the next budgets end: half of the samples within each halving of the queue.
             at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
             places = [[int(place[i]), int(i) + 1] for i in at]
-        if queue is not None and rows is not None and self._plan.most_stale:
-            most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
+        if queue is not None and rows is not None and self._plan.stalest_keys:
+            stalest_keys = stalest_in_shard(queue, rows, self._plan.key, self._plan.stalest_keys)
         return {
             "arrived": arrived,
             "applied": served.count,
@@ -433,7 +433,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
             "pages_read": 0 if rows is None else rows.pages_read,
             "pages_written": 0 if rows is None else rows.pages_written,
             "ages": served,
-            "most_stale": most_stale,
+            "stalest_keys": stalest_keys,
             "outdated": took.outdated,
         }
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...conf.errors import OptionError
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
 from ..runtime.ticks import TickSource
-from .queue import Control
+from .queue import Control, is_duration
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5
@@ -103,12 +103,15 @@ def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares:
 
 
 def check_budget(budget: int | str | None) -> None:
-    """Refuse a budget that is neither a whole number of at least 1, nor ``auto``, nor None."""
+    """Refuse a budget that is neither a whole number of at least 1, nor ``auto``, nor a duration, nor None."""
     if budget is None or budget == "auto" or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1):
         return
-    raise OptionError(
-        f"budget={budget!r}", expected="a whole number of at least 1, 'auto', or None for no limit", hint="leave it out"
-    )
+    if not isinstance(budget, str) or not is_duration(budget):
+        raise OptionError(
+            f"budget={budget!r}",
+            expected="a whole number of at least 1, 'auto', a duration such as '2 seconds', or None for no limit",
+            hint="leave it out",
+        )
 
 
 @dataclasses.dataclass

@@ -32,7 +32,7 @@ _HEAD, _OPERATORS, _QUERIES = "head", "operators", "queries"
 class EvaluationStep:
     """The result of one step.
 
-    Late rows are below the promised low-watermark or without a time, and are in no result.
+    Late rows are below the low-watermark or without a time, and are in no result.
     By the arrival clock, a row with a time is late only if it might bring a deleted row back.
     """
 

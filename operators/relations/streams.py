@@ -29,7 +29,7 @@ def stream_schema(schema: pa.Schema) -> pa.Schema:
 class StreamSource(Operator):
     """A stream of the catalog. Rows may come in any order.
 
-    Rows without a time are late, and so are those below the promised low-watermark unless ``any_time`` is set.
+    Rows without a time are late, and so are those below the low-watermark unless ``any_time`` is set.
     ``event_time`` is a column of timestamps or whole microseconds. It is "" for a stored relation, whose rows all come
     in the first step that has some.
     """

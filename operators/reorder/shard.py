@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
-from ...conf.options import count_argument, text_argument, word_argument
+from ...conf.options import count_argument, word_argument
 from ...core.feedback.reports import ReorderReport
 from ...core.rows.buckets import spark_hash
 from ...core.rows.columns import columns_at, covers, with_nulls
-from ...core.rows.event_times import check_time_type, event_time_us
+from ...core.rows.event_times import event_time_us
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Mask
 from ...core.rows.frames import from_frame, split_punctuation
 from ...core.rows.key import Key
@@ -61,7 +61,9 @@ class ReorderPlan:
     late: Late = "pass"  # for rows that pass at once: late rows are always refused if rows are held
     flush_rows: int | None = None  # the most rows that a shard releases in a batch
     shards: int = 1
-    time_format: str | None = None  # of numbers in the time column, to report needed low-watermarks in microseconds
+    # of the time column, to report needed low-watermarks in microseconds
+    time_format: str | None = None
+    time_zone: str = "UTC"
     # drop rows older than one of their key that has passed, if later operators need only the newest
     newest: bool = False
 
@@ -84,9 +86,8 @@ class ReorderPlan:
         return {**({} if self.prefer is None else {"prefer": self.prefer}), **rows}
 
 
-def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
-    """Refuse to order a stream by a time that it lacks, that has no order, or whose numbers do not fit the format."""
-    text_argument("time_format", time_format)
+def check_ordered(time: str | None, kind: pa.DataType | None, operator: str) -> None:
+    """Refuse to order a stream by a time that it lacks, or that has no order."""
     if time is None or kind is None:
         raise OptionError(
             f"{operator} on a stream without a time",
@@ -98,8 +99,6 @@ def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, tim
         raise SchemaError(
             f"{operator} by {time!r}, which is of type {kind}", expected="a timestamp, a date or a number"
         )
-    if time_format is not None:
-        check_time_type(time, kind, time_format, "time_format")
 
 
 def check_inputs(names: Sequence[str], prefer: str | None) -> None:
@@ -338,7 +337,7 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
         if first is None:
             return None
         time = pa.array([in_order(first, kind)], kind)
-        return int(event_time_us(time, plan.time_format, "UTC")[0]) + waits
+        return int(event_time_us(time, plan.time_format, plan.time_zone)[0]) + waits
 
     @property
     def _promised(self) -> int:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Literal
+
 import numpy as np
 
 from ...conf.errors import OptionError
-from ...conf.options import flag_argument, word_argument
+from ...conf.options import count_argument, flag_argument, word_argument
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, as_int64
 from ...plan.nodes import EMISSIONS, Emit, Output
 from .kinds import Windows
@@ -86,28 +89,108 @@ def latest_per_key(values: Int64s, codes: Int64s, keys: int) -> Int64s:
     return latest
 
 
-def emit_for(output: str, *, early: object) -> Emit:
-    """Return the emission for a user's arguments; refuse unknown ones, and early results of eager output."""
-    word_argument("output", output, Output)
-    if flag_argument("early", early) and output == "eager":
+ResultsFlush = Literal["eager", "slow", "lazy"]
+"""The release of closed windows' results: all at once, some in each batch, or each with its key's next rows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Emission:
+    """Which results of windows or a join are emitted, and when: the argument `emit` of these steps.
+
+    A step that needs nothing but the first parameter takes the word alone: ``emit="all"``.
+
+    Parameters
+    ----------
+    results
+        ``all``: every result. ``latest``: of each key only the latest result of a batch. ``eager``, for windows: each
+        key's latest started window, and no other until it closes. The default is the step's.
+    early
+        Also emit results before they are final. The final result replaces or retracts them. Not with ``eager``.
+    flush
+        For windows: how the results of a closed window leave. ``eager``: all at once. ``slow``: at most `flush_rows` in
+        a batch. ``lazy``: with the key's first row of a later window.
+    flush_rows
+        For ``slow``: the most results in a batch of all shards.
+    flush_windows
+        For ``lazy``: the number of later windows with whose end a result leaves at the latest.
+
+    Raises
+    ------
+    OptionError
+        An argument makes no sense, or two do not go together.
+
+    Examples
+    --------
+    >>> every = us.Emission("all", early=True)
+    >>> means = stream.window("15 minutes", emit=every).agg(speed=us.avg("speed"))
+    """
+
+    results: Output | None = None
+    _: dataclasses.KW_ONLY
+    early: bool = False
+    flush: ResultsFlush = "eager"
+    flush_rows: int | None = None
+    flush_windows: int = 1
+
+    def __post_init__(self) -> None:
+        if self.results is not None:
+            word_argument("results", self.results, Output)
+        word_argument("flush", self.flush, ResultsFlush)
+        count_argument("flush_windows", self.flush_windows)
+        if flag_argument("early", self.early) and self.results == "eager":
+            raise OptionError(
+                "us.Emission('eager', early=True)",
+                expected="early=True with 'latest' or 'all' only",
+                hint="leave early out, or take other results",
+            )
+        if self.flush != "lazy" and self.flush_windows != 1:
+            raise OptionError(
+                f"flush_windows={self.flush_windows} with flush={self.flush!r}",
+                expected="flush_windows with flush='lazy' only",
+            )
+
+
+def emission_for(
+    step: str, emit: object, among: tuple[Output, ...], *, flush: bool = False, also: str = ""
+) -> Emission:
+    """Return a step's emission for its argument `emit`; the first of its words is its default.
+
+    Refuse words that it does not have and, without `flush`, a pace of results that it does not set. `also` has the
+    other values of the argument, for the error.
+    """
+    found = emit
+    if isinstance(emit, str) and emit in among:
+        found = Emission(emit)
+    if not isinstance(found, Emission) or (found.results or among[0]) not in among:
         raise OptionError(
-            "output='eager' with early=True",
-            expected="early=True with output='latest' or output='all' only",
-            hint="leave early out, or take another output",
+            f"{step}(…, emit={emit!r})",
+            expected=", ".join(map(repr, among)) + f"{also}, or us.Emission(…)",
+            hint="correct emit",
         )
-    return next(emit for emit, asked in EMISSIONS.items() if asked == (output, early))
+    if not flush and found.flush != "eager":
+        raise OptionError(
+            f"{step}(…, emit=us.Emission(…, flush={found.flush!r}))",
+            expected="flush='eager': the results of this step do not close all at once",
+            hint="leave flush out",
+        )
+    return dataclasses.replace(found, results=found.results or among[0])
 
 
-def output_of(emit: Emit) -> str:
-    """Return an emission in words, such as ``all, early=True``."""
-    output, early = EMISSIONS[emit]
-    return output + (", early=True" if early else "")
+def emit_for(emission: Emission) -> Emit:
+    """Return the word of plans for an emission."""
+    return next(emit for emit, asked in EMISSIONS.items() if asked == (emission.results, emission.early))
+
+
+def emission_text(emit: Emit) -> str:
+    """Return an emission in words, such as ``all, early``."""
+    results, early = EMISSIONS[emit]
+    return results + (", early" if early else "")
 
 
 def written(emit: Emit) -> str:
-    """Return an emission as a user writes it, such as ``output='all', early=True``."""
-    output, early = EMISSIONS[emit]
-    return f"output={output!r}" + (", early=True" if early else "")
+    """Return an emission as a user writes it, such as ``emit=us.Emission('all', early=True)``."""
+    results, early = EMISSIONS[emit]
+    return f"emit=us.Emission({results!r}, early=True)" if early else f"emit={results!r}"
 
 
 def every_window(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
-from typing import Literal, NoReturn, get_args
+from typing import Literal, NoReturn
 
 from ...conf.errors import OptionError
-from ...conf.options import duration_argument, text_argument
+from ...conf.options import duration_argument, flag_argument, text_argument, word_argument
 from ...conf.units import parse_duration_us
 from .kinds import Calendar, CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from .sessions import SessionWindows
@@ -18,6 +18,119 @@ RowsOf = Literal["key", "stream"]
 
 RowOrder = Literal["time", "arrival"]
 """The order in which rows are counted, where every n-th row ends a window by time."""
+
+WindowMethod = Literal["auto", "wid", "paned", "adaptive", "buffering"]
+"""The methods of computing windows, with the same results; ``auto`` chooses one by the aggregates."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Windower:
+    """The windows of a stream, with the settings that few jobs need: an argument of
+    :meth:`~upstream.UpdateStream.window`, in place of a duration.
+
+    Parameters
+    ----------
+    duration
+        RANGE, the length of a window: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
+        so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, or of the whole stream, in
+        the order of arrival. Such windows close with their last row. Their `window_start`, `window_end` and
+        `window_time` are row numbers, counted from 0.
+    slide
+        SLIDE, the distance between windows [default: `duration`, windows that tumble]. ``1 row`` for a window by time
+        that ends with each row, ``10 rows`` for one that ends with every tenth row of its key.
+    zone
+        The time zone whose calendar the windows follow, such as ``Europe/Paris``: days from midnight to midnight, weeks
+        from Monday, months, quarters, and years.
+    origin
+        The instant from which windows are counted, such as ``2024-01-01T00:00:00Z`` [default: the epoch]. With `zone`,
+        a date.
+    of
+        For windows of rows: count the rows of each ``key``, or group of `by`, alone; or of all keys together
+        (``stream``), in one task.
+    order
+        For windows by time that end with every n-th row: count rows in the order of ``time`` [default] or ``arrival``.
+    method
+        How windows are computed, at the same results: see `docs/windows.md`.
+
+    Examples
+    --------
+    >>> days = us.Windower("1 day", zone="Europe/Paris")
+    >>> last = us.Windower("1000 rows", slide="100 rows", of="stream")
+    >>> counts = stream.window(last).agg(rows=us.count())
+    """
+
+    duration: str | int
+    slide: str | None = None
+    _: dataclasses.KW_ONLY
+    zone: str | None = None
+    origin: str | dt.datetime | dt.date | None = None
+    of: RowsOf = "key"
+    order: RowOrder | None = None
+    method: WindowMethod = "auto"
+
+    def __post_init__(self) -> None:
+        word_argument("of", self.of, RowsOf)
+        if self.order is not None:
+            word_argument("order", self.order, RowOrder)
+        word_argument("method", self.method, WindowMethod)
+        text_argument("zone", self.zone)
+
+
+def windower_for(duration: object, slide: str | None, zone: str | None) -> Windower:
+    """Return the windows of a step for its arguments; refuse a windower with a slide or a zone beside it."""
+    if not isinstance(duration, Windower):
+        return Windower(duration, slide, zone=zone)  # pyright: ignore[reportArgumentType] whatever was given
+    if slide is not None or zone is not None:
+        raise OptionError(
+            f"us.Windower(…) with slide={slide!r} and zone={zone!r} beside it",
+            expected="both in us.Windower(…)",
+            hint="move them there",
+        )
+    return duration
+
+
+@dataclasses.dataclass(frozen=True)
+class Lateness:
+    """The treatment of late rows: the argument `lateness` of windows.
+
+    Rows that are later than allowed are counted. A step that needs nothing but a duration takes it alone:
+    ``lateness="5 minutes"``.
+
+    Parameters
+    ----------
+    allowed
+        How long after a window closed rows for it still count, and its result is emitted again.
+    dead_letters
+        Write copies of later rows to the dead-letter table.
+
+    Raises
+    ------
+    OptionError
+        `allowed` is no duration, or `dead_letters` is no boolean.
+
+    Examples
+    --------
+    >>> lateness = us.Lateness("5 minutes", dead_letters=True)
+    >>> means = stream.window("15 minutes", lateness=lateness).agg(speed=us.avg("speed"))
+    """
+
+    allowed: str = "0 seconds"
+    _: dataclasses.KW_ONLY
+    dead_letters: bool = False
+
+    def __post_init__(self) -> None:
+        duration_argument("lateness", self.allowed)
+        flag_argument("dead_letters", self.dead_letters)
+
+    @property
+    def allowed_us(self) -> int:
+        return duration_argument("lateness", self.allowed)
+
+
+def lateness_for(lateness: object) -> Lateness:
+    """Return the treatment of late rows for the argument of a step."""
+    return lateness if isinstance(lateness, Lateness) else Lateness(lateness)  # pyright: ignore[reportArgumentType]
+
 
 _PERIOD = re.compile(r"\s*([0-9]+)\s*(d|day|w|week|month|quarter|y|year)s?\s*", re.IGNORECASE)
 _PERIODS: dict[str, tuple[Literal["day", "month"], int]] = {
@@ -90,16 +203,11 @@ def slide_by_tuple(
 
 
 def windows_asked(
-    range_: str,
-    slide: str | None,
-    origin: str | dt.datetime | dt.date | None,
-    zone: str | None,
-    *,
-    of: RowsOf = "key",
-    order: RowOrder | None = None,
+    asked: Windower,
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
     """Return the windows of any kind for a range and a slide, and whether they are over rows as they arrive."""
-    text_argument("zone", zone)
+    slide, origin, zone, of, order = asked.slide, asked.origin, asked.zone, asked.of, asked.order
+    range_: str = asked.duration  # pyright: ignore[reportAssignmentType] a number is refused below
     rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
     _check_counting(of, order, of_rows=rows or (landmark and slides_by_row), slides_by_row=slides_by_row)
     if rows:
@@ -127,33 +235,31 @@ def sessions_asked(gap: str) -> SessionWindows:
     return SessionWindows(gap_us)
 
 
-def windows_of_groups(
-    range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
-) -> SlidingWindows | CalendarWindows:
-    """Return windows over rows that may be taken back, as :func:`windows_asked`; refuse those without an end."""
-    windows, by_rows = windows_asked(range_, slide, origin, zone)
+def windows_of_groups(asked: Windower) -> SlidingWindows | CalendarWindows:
+    """Return windows over rows that may be retracted, as :func:`windows_asked`; refuse those without an end."""
+    if asked.method != "auto":
+        raise OptionError(
+            f"group_by(…).window(us.Windower(…, method={asked.method!r}))",
+            expected="no method: groups keep the newest row of each key",
+            hint="leave method out",
+        )
+    windows, by_rows = windows_asked(asked)
     over = windows.over if isinstance(windows, CalendarWindows) else windows
     if by_rows or not isinstance(windows, SlidingWindows | CalendarWindows) or not isinstance(over, SlidingWindows):
         raise OptionError(
-            f"group_by(…).window({range_!r}, slide={slide!r})",
-            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is taken back would change "
+            f"group_by(…).window({asked.duration!r}, slide={asked.slide!r})",
+            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is retracted would change "
             "landmark windows and windows of rows without number",
             hint="give a duration, and a slide that is one too",
         )
     return windows
 
 
-def _check_counting(of: object, order: object, *, of_rows: bool, slides_by_row: bool) -> None:
-    if of not in get_args(RowsOf):
-        raise OptionError(
-            f"of={of!r}", expected="'key', the rows of each key by itself, or 'stream', the rows of all keys together"
-        )
-    if order is not None and order not in get_args(RowOrder):
-        raise OptionError(f"order={order!r}", expected="'time' or 'arrival'")
+def _check_counting(of: RowsOf, order: RowOrder | None, *, of_rows: bool, slides_by_row: bool) -> None:
     if of == "stream" and not of_rows:
         raise OptionError(
             "of='stream' with windows by time",
-            expected="windows of rows, such as window('1000 rows', '100 rows', of='stream')",
+            expected="windows of rows, such as us.Windower('1000 rows', '100 rows', of='stream')",
             hint="leave it out: windows by time have the same ends for all keys",
         )
     if order == "time" and of_rows:
@@ -164,7 +270,7 @@ def _check_counting(of: object, order: object, *, of_rows: bool, slides_by_row: 
     if order is not None and not of_rows and not slides_by_row:
         raise OptionError(
             f"order={order!r} with windows that count no rows",
-            expected="a slide of rows, such as window('5 minutes', '10 rows', order='arrival')",
+            expected="a slide of rows, such as us.Windower('5 minutes', '10 rows', order='arrival')",
             hint="leave it out",
         )
 

@@ -246,8 +246,8 @@ def erase_from_output(
             return taken
     raise TableError(
         f"another program has written to the table at {place} during each of {_ATTEMPTS} attempts to erase the key",
-        expected="a table that rests for a moment",
-        hint="stop the query that writes to it and say it again",
+        expected="a table without other commits for a moment",
+        hint="stop the query that writes to it, then rerun",
     )
 
 
@@ -341,8 +341,8 @@ def erase_key(
     raise TableError(
         f"another program has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to "
         "erase the key",
-        expected="a table that rests for as long as one of its buckets takes",
-        hint="stop the query that writes to it and say it again; the table is as it was",
+        expected="a table without other commits while one of its buckets is rewritten",
+        hint="stop the query that writes to it, then rerun; nothing changed",
     )
 
 

@@ -91,10 +91,10 @@ class LastCommit(NamedTuple):
             )
         return TableError(
             problem,
-            expected=f"{held}, in version {self.version} or later: to go on without it would lose rows",
+            expected=f"{held}, in version {self.version} or later: without it, rows would be lost",
             hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its "
-            "input from the beginning: rows that the table has, or has newer, change nothing. To go on without those "
-            f"rows, remove {SINK}/{_NAME} from the query's checkpoint",
+            "input from the beginning: rows that the table has, or has newer, change nothing. To continue without "
+            f"those rows, remove {SINK}/{_NAME} from the query's checkpoint",
         )
 
 

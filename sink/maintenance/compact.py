@@ -117,8 +117,8 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
             raise TableError(
                 f"bucket {bucket} of the table at {target.location} cannot be rewritten: another program has written "
                 "to the table each time",
-                expected="a table that rests for as long as one bucket takes",
-                hint="stop the query that writes to it and say it again; the buckets before this one are done",
+                expected="a table without other commits while one bucket is rewritten",
+                hint="stop the query that writes to it, then rerun; the buckets before this one are done",
             )
     return gone
 

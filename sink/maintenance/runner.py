@@ -305,7 +305,7 @@ def maintain_table(
         configuration = table.metadata().configuration
         if not is_ours(configuration):
             raise TableError(
-                f"the Delta table in {path} was not made by this package, and may promise its readers more",
+                f"the Delta table in {path} was not made by this package, and may guarantee its readers more",
                 expected="a table that write_latest or write_batch has made",
                 hint="use Delta's VACUUM",
             )

@@ -42,12 +42,12 @@ _ROWS_AT_ONCE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class SideRows:
-    """The rows that a task, or a batch, has set aside."""
+    """The dead-letter rows of a task, or a batch."""
 
     conflicts: int = 0  # pairs of rows that conflict
-    late: int | None = None  # None if they are not set aside
+    late: int | None = None  # None if they are not written
     files: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)  # by path the size and the rows
-    texts: int | None = None  # rows with text that is not UTF-8; None if they are not set aside
+    texts: int | None = None  # rows with text that is not UTF-8; None if they are not written
 
     @classmethod
     def together(cls, parts: Iterable[SideRows]) -> SideRows:
@@ -91,7 +91,7 @@ class Outputs:
 
     def check(self) -> None:
         """Refuse a table that cannot take the rows."""
-        if self.target.set_aside and self.target.dead_letters:
+        if self.target.dead_letter_rows and self.target.dead_letters:
             dead_letter_table(self.folder).load()
 
     def discard(self, put: SideRows, kept: Container[str] = ()) -> None:
@@ -110,7 +110,7 @@ class SideRowWriter:
         self._conflicts = 0
         self._late = 0
         self._texts = 0
-        self._kinds = outputs.target.set_aside
+        self._kinds = outputs.target.dead_letter_rows
         self.looks_at_text = TEXT in self._kinds
         self._looks = LATE in self._kinds and outputs.layout.progress_time is not None
         self._bounds = self._of_feeds() if self._looks else {}
@@ -136,7 +136,7 @@ class SideRowWriter:
         self._take(TEXT, rows, system, deleted)
 
     def lost(self, rows: BatchRows) -> None:
-        """Count rows that lost in a conflict, and copy them if they are to be set aside."""
+        """Count rows that lost in a conflict, and copy them if they are to be written."""
         self._conflicts += rows.rows.num_rows
         if CONFLICTS in self._kinds:
             self._take(CONFLICTS, rows.rows, None, rows.deleted)

@@ -313,7 +313,7 @@ class RowBuffer:
             self._runs.append(_SpillRun(Path(self._folder, f"{len(self._runs)}.arrow"), rows, self._layout))
         except OSError as error:
             raise EnvironmentMissingError(
-                f"rows of a task cannot be put aside in {self._folder}: {error}",
+                f"rows of a task cannot be spilled to {self._folder}: {error}",
                 expected=f"room on the worker's local disk: of more than {_MOST_ROWS:,} keys a task keeps no more than "
                 "these in memory",
                 hint="free some room, or name a disk that has it in Spark's spark.local.dir; nothing was written to "

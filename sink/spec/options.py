@@ -27,7 +27,7 @@ from .history import History
 from .maintenance_rules import MaintenanceRules
 
 LATE, CONFLICTS, TEXT = "late", "conflicts", "text"
-"""The kinds of rows that may be set aside."""
+"""The kinds of rows that may go to the dead-letter table."""
 
 STORAGE_PREFIX = "storage."
 SPARKS_OWN = ("checkpointLocation", "queryName")
@@ -108,18 +108,17 @@ class SinkOptions:
         "deadLetters",
         text(),
         None,
-        "Set the location of the Delta table of rows that are set aside. If it is not set: `dead_letters` below "
-        "`checkpointLocation`.",
+        "Set the location of the dead-letter table. If it is not set: `dead_letters` below `checkpointLocation`.",
     )
-    set_aside: frozenset[str] = option(
-        "setAside",
+    dead_letter_rows: frozenset[str] = option(
+        "deadLetterRows",
         parsed("some of late, conflicts, text, separated by commas", _kinds),
         frozenset(),
-        "Name the rows to set aside. `late`: copies of rows with a time below the low-watermark that the query had "
-        "committed for their feed; they also take part in the main table. `conflicts`: rows that lost to a row with "
-        "the same key and time, but other content; UpStream counts them in any case. `text`: rows whose text is not "
-        "UTF-8, which then stay out of the main table; otherwise readers such as Polars and deltalake reject the "
-        "column.",
+        "Name the rows to write to the dead-letter table. `late`: copies of rows with a time below the low-watermark "
+        "that the query had committed for their feed; they also take part in the main table. `conflicts`: rows that "
+        "lost to a row with the same key and time, but other content; UpStream counts them in any case. `text`: rows "
+        "whose text is not UTF-8, which then stay out of the main table; otherwise readers such as Polars and "
+        "deltalake reject the column.",
     )
     merge_schema: bool = option(
         "mergeSchema",
@@ -264,7 +263,7 @@ class SinkTarget:
     metrics: str | None = None
     application: str | None = None  # the writer of a batch; None is the query, by the id in its checkpoint
     repeatable: bool = True  # True if the table is to remember which of the writer's batches it has
-    dead_letters: str = ""  # the table of rows set aside, if there are any
+    dead_letters: str = ""  # the dead-letter table, if any
     of_query: bool = True  # True if Spark numbers the batches: a lower number is an error, not a repeat
     # a digest of the batch's offsets, if it does not come from the writer's checkpoint
     offsets: str | None = dataclasses.field(default=None, repr=False)
@@ -290,8 +289,8 @@ class SinkTarget:
         return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
     @property
-    def set_aside(self) -> frozenset[str]:
-        return self.options.set_aside
+    def dead_letter_rows(self) -> frozenset[str]:
+        return self.options.dead_letter_rows
 
     @property
     def tables(self) -> list[Place]:
@@ -347,11 +346,11 @@ def _check_together(options: SinkOptions) -> None:
     kept = f"history={options.history}"
     problems = [
         (kept, not timed and (options.history.count or 1) > 1, "eventTime, or sequenceBy with columns"),
-        ("setAside=conflicts", not timed and CONFLICTS in options.set_aside,
+        ("deadLetterRows=conflicts", not timed and CONFLICTS in options.dead_letter_rows,
          "eventTime, or sequenceBy with columns: rows conflict that are equal in them"),
         ("sequenceBy", options.history.count is None and bool(options.sequence),
          "a history other than all, under which no row is compared"),
-        ("setAside=late", options.time is None and LATE in options.set_aside,
+        ("deadLetterRows=late", options.time is None and LATE in options.dead_letter_rows,
          "eventTime: rows are late by their time"),
         ("deleteWhen", options.history.count is None and options.delete_when is not None,
          "a history other than all, under which nothing leaves the table"),

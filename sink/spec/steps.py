@@ -44,7 +44,7 @@ class CommitStep(enum.IntEnum):
     MAINTAINED = 15
     """The table's maintenance is done as far as it was due. The rest waits for the next time."""
     PUT_OUT = 16
-    """The rows set aside are in the dead-letter table."""
+    """The rows of the batch are in the dead-letter table."""
     MEASURED = 17
     """The table of metrics is up to date. Next Spark records the batch in its own log of commits."""
 

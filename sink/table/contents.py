@@ -338,7 +338,7 @@ def commit_command(
         raise TableError(
             f"another program has written to the table at {target.location} {meanwhile}",
             expected="nobody else writing to the table",
-            hint="stop the queries that write to it, and say it again; the table is as it was",
+            hint="stop the queries that write to it, then rerun; nothing changed",
         )
     return change.version
 

@@ -439,7 +439,7 @@ class TableChange:
             raise TableError(
                 f"version {self.version} cannot be committed to the table at {self._target.location}: "
                 f"{self._target.masked(error)}",
-                hint="check that the folder may be written to and has room, and say it again",
+                hint="check that the folder may be written to and has room, then rerun",
             ) from error
         return self._committed
 

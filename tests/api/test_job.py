@@ -77,9 +77,9 @@ def test_a_source_may_have_a_queue_or_coalesce():
     [
         ("coalesce = 'yes'", "coalesce = 'yes'.*true or false"),
         ("queue.budget = 10", "queue.budget has no queue.*queue = 'in-place'"),
-        ("queue = 'fifo', queue.size = 10", "a queue has no option queue.size.*queue.budget, queue.batch_duration"),
+        ("queue = 'fifo', queue.size = 10", "a queue has no option queue.size.*queue.budget, queue.weight"),
         ("access_interval = '10 seconds'", "no option access_interval.*its queue has"),
-        ("set_aside = 'late'", "no option set_aside.*us.source"),
+        ("dead_letter_rows = 'late'", "no option dead_letter_rows.*us.source"),
         ("watermark = 'adaptive'", "no option watermark.*progress = 'adaptive'"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_window_of_each_key(spark, feed, tmp_path):
         .write(tmp_path / "speeds", checkpoint=tmp_path / "checkpoint")
     )
     table = upstream.LatestTable(tmp_path / "speeds")
-    found = table.rows(["vehicle", "speed", "rows"]).collect().sort("vehicle").rows()
+    found = table.scan(["vehicle", "speed", "rows"]).collect().sort("vehicle").rows()
     # The newest row is of 11 s, so the watermark is at 10 s: the last window that is complete holds 6 to 9 s.
     assert found == [(1, 17.5, 4), (2, 27.5, 4)]
     assert table.check().healthy
@@ -44,7 +44,7 @@ def test_coalesced_into_a_table_with_a_key_of_its_own(spark, feed, tmp_path):
         stream.window("4 seconds")
     own = {"key": ["vehicle"], "event_time": "at", "buckets": 2, "history": "latest"}
     run_to_end(stream.write(tmp_path / "latest", checkpoint=tmp_path / "checkpoint", **own))
-    found = upstream.LatestTable(tmp_path / "latest").rows(["vehicle", "speed"]).collect()
+    found = upstream.LatestTable(tmp_path / "latest").scan(["vehicle", "speed"]).collect()
     assert sorted(found.rows()) == [(1, 21), (2, 31)]
 
 

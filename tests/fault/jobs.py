@@ -52,10 +52,11 @@ def windows(spark: SparkSession, feed: str, table: str, checkpoint: str) -> Data
         .options(maxFilesPerTrigger=1, minPartitions=2, splitBytes="2 KB", lastLine="complete")
         .load()
     )
-    results = us.UpdateStream(rows, key="k", event_time="ms").window(
-        "2 seconds", "300 ms", output="all", allowed_lateness="600 ms", set_aside="late", time_format="epoch_ms",
-        shards=2,
-    ).agg(n=us.count(), mean=us.avg("v"), top=us.max("v"))  # fmt: skip
+    lateness = us.Lateness("600 ms", dead_letters=True)
+    windows = us.UpdateStream(rows, key="k", event_time="ms").window(
+        "2 seconds", "300 ms", emit="all", lateness=lateness, shards=2
+    )
+    results = windows.agg(n=us.count(), mean=us.avg("v"), top=us.max("v"))
     every = us.UpdateStream(results.dataframe(checkpoint), key=("k", "window_id"), event_time="window_end")
     return us.write_latest(every, table, buckets=2, checkpoint=checkpoint)
 
@@ -70,7 +71,7 @@ def join(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataStr
         )
         for name in ("left", "right")
     )  # fmt: skip
-    pairs = left.join(right, on="k", within=us.interval(before=30, after=40), how="full", shards=2)
+    pairs = left.join(right, on="k", within=us.Interval(before=30, after=40), how="full", shards=2)
     return pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
 
 
@@ -81,10 +82,10 @@ def merge(spark: SparkSession, feed: str, table: str, checkpoint: str) -> DataSt
         reader = spark.readStream.schema("k BIGINT, ms BIGINT, v STRING").options(maxFilesPerTrigger=1, header="true")
         return us.UpdateStream.from_dataframe(
             reader.csv(f"{feed}/{name}-*.csv"), key="k", event_time="ms", time_format="epoch_ms", shards=2, name=name,
-            watermark=us.Watermark.bounded("100 ms"), set_aside="late",
+            watermark=us.Watermark.bounded("100 ms"), dead_letter_rows="late",
         )  # fmt: skip
 
-    merged = side("left").merge(side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, set_aside="late")
+    merged = side("left").merge(side("right"), prefer="right", flush="slow", flush_rows=60, shards=2, dead_letters=True)
     return us.write_latest(merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpoint=checkpoint)
 
 

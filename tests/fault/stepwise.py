@@ -143,7 +143,7 @@ SCENARIOS = {
     "buckets that wear": Scenario(
         {"eventTime": "t", "engine": "vectors", "retention": "1 ms"}, deletions=0.3, worn=True, count=12
     ),
-    "with tables beside it": Scenario({"eventTime": "t", "setAside": "late,conflicts", **BESIDE}, strays=True),
+    "with tables beside it": Scenario({"eventTime": "t", "deadLetterRows": "late,conflicts", **BESIDE}, strays=True),
 }
 
 

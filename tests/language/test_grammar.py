@@ -18,7 +18,7 @@ test_refusals = refusals(
     ("SELECT px FROM trade EMIT", "CHANGES, ON WINDOW CLOSE or PERIODIC", ""),
     ("SELECT px FROM trade EMIT PERIODIC 5 SECONDS", "INTERVAL", "5"),
     ("SELECT COUNT(*) AS n FROM TUMBLE(trade, t, INTERVAL '1' HOUR) EMIT EARLY", "early=True", "EARLY"),
-    ("SELECT COUNT(*) AS n FROM trade EMIT EAGER", "output='eager'", "EAGER"),
+    ("SELECT COUNT(*) AS n FROM trade EMIT EAGER", "emit='eager'", "EAGER"),
     ("SELECT px FROM trade WHERE px > 1 WHERE px > 2", "the end of the query", "WHERE"),
     ("SELECT px FROM trade HAVING px > 1 GROUP BY px", "the end of the query", "GROUP BY"),
     ("SELECT px FROM trade LIMIT 5 ORDER BY px", "the end of the query", "ORDER BY"),

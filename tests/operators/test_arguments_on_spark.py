@@ -19,21 +19,18 @@ def stream(spark, tmp_path):
 TIMES = {"time_format": 5, "time_zone": 5}
 WRONG: dict[str, dict[str, Any]] = {
     "queue": {
-        "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5,
-        "access_interval": 5, "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
+        "policy": 5, "budget": "10", "shards": "4", "weight": 5, "access_interval": 5, "cost": 5, "half_life": 5,
+        "stalest_keys": "1",
     },
     "window": {
-        "duration": 5, "slide": 5, "output": 1, "early": 5, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5,
-        "tombstones": 5, "flush": 5, "flush_rows": "40", "flush_windows": "1", "shards": 4.0,
-        "set_aside": 5, **TIMES,
+        "duration": 5, "slide": 5, "zone": 5, "emit": 1, "lateness": 5, "tombstones": 5, "shards": 4.0,
     },
     "union": {"other": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
     "merge": {
-        "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "time_format": 5, "shards": True,
-        "set_aside": 5,
+        "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "shards": True, "dead_letters": 5,
     },
-    "ordered": {"flush": 5, "flush_rows": 40.5, "time_format": 5, "shards": "4", "set_aside": 5},
-    "distinct": {"late": 5, "shards": None, "set_aside": 5},
+    "ordered": {"flush": 5, "flush_rows": 40.5, "shards": "4", "dead_letters": 5},
+    "distinct": {"late": 5, "shards": None, "dead_letters": 5},
     "where": {"condition": 5, "on_leave": 5},
     "map": {"function": 5, "schema": 5, "batch_rows": "10"},
     "dataframe": {"checkpoint": 5},
@@ -42,7 +39,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # What a call needs besides.
 NEEDED: dict[str, dict[str, Any]] = {
-    "window": {"duration": "1 second", "time_format": "epoch_ms"},
+    "window": {"duration": "1 second"},
     "where": {"condition": "value > 1"},
     "map": {"function": lambda batch: batch, "schema": "x INT"},
 }
@@ -68,7 +65,7 @@ def test_what_is_no_column_is_refused(stream, method):
 WRONG_FRAME: dict[str, Any] = {
     "df": 5, "key": 3, "event_time": 5, "feed": 5, "order": 5, "deleted": 5,
     "watermark": "5 s", **TIMES,
-    "on_malformed": 5, "dead_letters": 5, "set_aside": 5, "shards": "4", "name": 5,
+    "on_malformed": 5, "dead_letters": 5, "dead_letter_rows": 5, "shards": "4", "name": 5,
 }  # fmt: skip
 
 
@@ -81,7 +78,18 @@ def test_what_from_dataframe_does_not_take_is_refused_by_name(spark):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"df": 5}, {"key": 3}, {"key": []}, {"key": None}, {"key": ["key", 3]}, {"event_time": 5}]
+    "wrong",
+    [
+        {"df": 5},
+        {"key": 3},
+        {"key": []},
+        {"key": None},
+        {"key": ["key", 3]},
+        {"event_time": 5},
+        {"time_format": 5},
+        {"time_format": "epoch_s"},
+        {"time_zone": "Mars"},
+    ],
 )
 def test_what_the_class_does_not_take_is_refused_by_name(stream, wrong):
     ((name, _),) = wrong.items()

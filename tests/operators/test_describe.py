@@ -29,7 +29,7 @@ def test_feeds_that_have_ended_or_not_begun_are_not_behind():
     text = str(place)
     assert "4 feeds, 30.0 s apart" in text
     assert "b: complete to 1970-01-01T00:01:10.000000Z, 30.0 s behind, 3 late" in text
-    assert "c: no promise yet" in text
+    assert "c: no low-watermark yet" in text
     assert "d: ended" in text
 
 

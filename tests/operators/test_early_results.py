@@ -1,4 +1,4 @@
-"""Steps after results that are taken back: what takes them, and what refuses them before anything runs."""
+"""Steps after results that are retracted: what takes them, and what refuses them before anything runs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,8 +18,9 @@ def stream_tester(steps):
     return StreamTester(steps, schema, key="k", event_time="t", time_format="epoch_us", watermark=watermark)
 
 
-def early(left, right, how="left", **more):
-    return left.join(right, on="k", within=us.interval(before=2, after=3), how=how, early=True, shards=2, **more)
+def early(left, right, how="left", results="all"):
+    emit = us.Emission(results, early=True)
+    return left.join(right, on="k", within=us.Interval(before=2, after=3), how=how, emit=emit, shards=2)
 
 
 @pytest.mark.parametrize(
@@ -27,13 +28,11 @@ def early(left, right, how="left", **more):
     [
         ({"how": "inner"}, "how='inner'"),
         ({"how": "semi"}, "how='semi'"),
-        ({"early": "yes"}, "early='yes'"),
-        ({"output_order": "event_time"}, "early=True with"),
-        ({"state_limit": "1 GB", "on_limit": "drop_oldest"}, "early=True with"),
+        ({"shards": us.Shards(state_limit="1 GB", on_limit="drop_oldest")}, "early=True with"),
     ],
 )
 def test_joins_that_cannot_be_given_early(more, words):
-    given = {"on": "k", "tumbling": 5, "how": "left", "early": True, **more}
+    given = {"on": "k", "within": us.Windower(5), "how": "left", "emit": us.Emission(early=True), **more}
     with pytest.raises(OptionError, match=words):
         stream_tester(lambda left, right: left.join(right, **given))
 
@@ -43,8 +42,8 @@ def test_the_key_of_results_names_each_of_them():
 
     def steps(left, right):
         made.update({how: early(left, right, how) for how in ("left", "full", "anti")})
-        made["latest"] = early(left, right, output="latest")
-        made["as of"] = left.join_as_of(right, on="k", early=True)
+        made["latest"] = early(left, right, results="latest")
+        made["as of"] = left.join_as_of(right, on="k", emit=us.Emission(early=True))
         return made["left"]
 
     stream_tester(steps)
@@ -77,13 +76,13 @@ def test_an_anti_join_of_a_stream_whose_key_has_the_name():
         (lambda stream: stream.union(stream), "numbers by itself"),
         (lambda stream: stream.queue(policy="shed"), "drop some of the rows"),
         (lambda stream: stream.where("v > 0", on_leave="keep"), "no longer hold"),
-        (lambda stream: stream.window("5 minutes").agg(n=us.count()), "takes them back"),
-        (lambda stream: stream.join(stream, on="k", tumbling=5), "takes them back"),
-        (lambda stream: stream.join_as_of(stream, on="k"), "takes them back"),
+        (lambda stream: stream.window("5 minutes").agg(n=us.count()), "retracts them"),
+        (lambda stream: stream.join(stream, on="k", within=us.Windower(5)), "retracts them"),
+        (lambda stream: stream.join_as_of(stream, on="k"), "retracts them"),
     ],
     ids=["ordered", "distinct", "merge", "union", "shed", "keep", "window", "join", "as of"],
 )
-def test_what_needs_final_results_refuses_those_that_are_taken_back(step, words):
+def test_what_needs_final_results_refuses_those_that_are_retracted(step, words):
     with pytest.raises(SchemaError, match=words):
         stream_tester(lambda left, right: step(early(left, right)))
     with pytest.raises((OptionError, SchemaError)):  # what has no time, as well

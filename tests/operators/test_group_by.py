@@ -49,9 +49,9 @@ def started(steps: Any, **more: Any) -> StreamTester:
 
 
 def inner(stream: Any, *, early: bool = True, lateness: str = "3 seconds") -> Any:
-    return stream.window(
-        "4 seconds", output="all", early=early, allowed_lateness=lateness, time_format="epoch_s", shards=2
-    ).agg(n=us.count(), v=us.max("v"))
+    return stream.window("4 seconds", shards=2, emit=us.Emission("all", early=early), lateness=lateness).agg(
+        n=us.count(), v=us.max("v")
+    )
 
 
 def relation(found: StreamTester) -> dict[tuple[str, int], Row]:
@@ -81,7 +81,7 @@ def test_windows_over_windows_that_are_given_again(batches, early, revised, late
 
     def steps(stream: Any) -> Any:
         windows = inner(stream, early=revised or not late, lateness=lateness)
-        return windows.window("8 seconds", "4 seconds", output="all", early=early, shards=3).agg(
+        return windows.window("8 seconds", "4 seconds", shards=3, emit=us.Emission("all", early=early)).agg(
             rows=us.count(), n=us.sum("n"), v=us.max("v")
         )
 
@@ -129,7 +129,7 @@ def newest_in_windows(rows: list[tuple[Row, int | None]]) -> dict[tuple[str, int
 def test_vehicles_of_each_route_in_each_window(batches):
     def steps(stream: Any) -> Any:
         passing = stream.where("v >= 0", on_leave="delete").select("r", "v")
-        windows = passing.group_by("r", shards=2).window("10 seconds", "5 seconds", early=True, time_format="epoch_s")
+        windows = passing.group_by("r", shards=2).window("10 seconds", "5 seconds", emit=us.Emission(early=True))
         return windows.agg(n=us.count(), most=us.max("v"))
 
     found, rows, bound = started(steps), list[tuple[Row, int | None]](), None
@@ -146,7 +146,7 @@ def test_vehicles_of_each_route_in_each_window(batches):
 
 
 def by_route(**options: Any) -> Any:
-    given = {"duration": "5 seconds", "time_format": "epoch_s", **options}
+    given = {"duration": "5 seconds", **options}
     return lambda stream: stream.group_by("r").window(given.pop("duration"), **given).agg(n=us.count())
 
 
@@ -156,21 +156,21 @@ def by_route(**options: Any) -> Any:
         (by_route(duration="3 rows"), OptionError, "by time"),
         (by_route(duration="all", slide="1 second"), OptionError, "by time"),
         (by_route(newest="all"), OptionError, "'window' or 'table'"),
-        (by_route(early="yes"), OptionError, "True or False"),
+        (by_route(emit="latest"), OptionError, "emit='latest'"),
+        (by_route(emit=us.Emission(flush="lazy")), OptionError, "flush='lazy'"),
         (by_route(event_time="v"), OptionError, "newest='table'"),
         (by_route(newest="table", event_time="w"), SchemaError, "which the stream has not"),
-        (by_route(newest="table", allowed_lateness="1 second"), OptionError, "never becomes final"),
-        (by_route(time_format=None), SchemaError, "time_format"),
+        (by_route(newest="table", lateness="1 second"), OptionError, "never becomes final"),
         (by_route(duration="1 day", slide="1 us"), OptionError, "at most"),
-        (lambda stream: stream.group_by("r").window("5 seconds", time_format="epoch_s").agg(r=us.count()), SchemaError,
+        (lambda stream: stream.group_by("r").window("5 seconds").agg(r=us.count()), SchemaError,
          "column of that name"),
-        (lambda stream: stream.queue().group_by("r").window("5 seconds", time_format="epoch_s"), SchemaError, "once"),
+        (lambda stream: stream.queue().group_by("r").window("5 seconds"), SchemaError, "once"),
         (lambda stream: stream.group_by("r").agg(n=us.count()).group_by("n").window("5 s"), SchemaError, "in place"),
-        (lambda stream: inner(stream).where("n > 1").window("8 seconds", output="all"), SchemaError, "several times"),
-        (lambda stream: inner(stream).select("n").window("8 seconds", output="all"), SchemaError, "several times"),
+        (lambda stream: inner(stream).where("n > 1").window("8 seconds", emit="all"), SchemaError, "several times"),
+        (lambda stream: inner(stream).select("n").window("8 seconds", emit="all"), SchemaError, "several times"),
         (lambda stream: inner(stream).window("8 seconds"), SchemaError, "several times"),
-        (lambda stream: inner(stream).window("8 seconds", output="all", tombstones="drop"), OptionError, "tombstones"),
-        (lambda stream: by_route(newest="table")(stream).group_by("r").window("8 seconds"), SchemaError, "again"),
+        (lambda stream: inner(stream).window("8 seconds", tombstones="drop", emit="all"), OptionError, "tombstones"),
+        (lambda stream: by_route(newest="table")(stream).group_by("r").window("8 seconds"), SchemaError, "re-emits"),
     ],
 )  # fmt: skip
 def test_windows_that_make_no_sense_are_refused(steps, kind, match):

@@ -18,13 +18,13 @@ def stream_tester(steps):
     return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
 
 
-NEAR = us.interval(before=2, after=3)
+NEAR = us.Interval(before=2, after=3)
 
 
 def test_results_of_windows_are_joined():
     def counts(left, right):
-        one, two = (each.window("10 seconds", output="all", shards=2).agg(n=us.count()) for each in (left, right))
-        return one.join(two, on="k", within=us.interval(), how="left", shards=2)
+        one, two = (each.window("10 seconds", shards=2, emit="all").agg(n=us.count()) for each in (left, right))
+        return one.join(two, on="k", within=us.Interval(), how="left", shards=2)
 
     tester = StreamTester(counts, "k STRING, t TIMESTAMP", key="k", event_time="t")
     at = [dt.datetime(2024, 1, 1, 0, 0, second, tzinfo=dt.timezone.utc) for second in range(30)]
@@ -35,33 +35,28 @@ def test_results_of_windows_are_joined():
     assert found == sorted([("a", first, 2, 1), ("a", 1 - first, 1, None), ("b", first, 1, None)])
 
 
-def bounded(**limit):
-    near = us.interval(before=99, after=99)
-    return lambda left, right: left.join(right, on="k", within=near, how="left", shards=1, **limit)
+def bounded(limit):
+    near = us.Interval(before=99, after=99)
+    return lambda left, right: left.join(right, on="k", within=near, how="left", shards=us.Shards(1, state_limit=limit))
 
 
 def test_a_limit_of_the_state_may_change():
-    tester = stream_tester(bounded(state_limit=4000))
+    tester = stream_tester(bounded(4000))
     rows = [{"k": "a", "t": at, "v": at} for at in range(400)]
     with pytest.raises(StateLimitError, match="state_limit=4000"):
         tester.batch(rows, into="left")
-    tester.restart(bounded(state_limit="1 MB"))
+    tester.restart(bounded("1 MB"))
     tester.batch(rows, into="left")
     tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
     assert len(tester.end()) == 400
 
 
-def in_order(**given):
-    given = {"within": us.interval(before=2, after=2), "output_order": "event_time", "shards": 2, **given}
-    return stream_tester(lambda left, right: left.join(right, on="k", **given))
+ADAPTIVE = us.OrderedRelease("adaptive", cost=1e7)
 
 
-ADAPTIVE = {"release": "adaptive", "cost": 1e7, "time_format": "epoch_us"}
-
-
-@pytest.mark.parametrize("given", [{"release": "sync"}, {"release": "filter"}, ADAPTIVE], ids=lambda it: it["release"])
-def test_results_in_the_order_of_time_run_without_spark(given):
-    tester = in_order(**given)
+@pytest.mark.parametrize("emit", [us.OrderedRelease("sync"), "ordered", ADAPTIVE], ids=["sync", "ordered", "adaptive"])
+def test_results_in_the_order_of_time_run_without_spark(emit):
+    tester = stream_tester(lambda left, right: left.join(right, on="k", within=2, emit=emit, shards=2))
     rows = [{"k": "a", "t": 10, "v": 1}, {"k": "a", "t": 12, "v": 2}]
     assert tester.batch(rows, into="left", punctuation=12) == []
     assert tester.batch([{"k": "a", "t": 12, "v": 3}], into="right", punctuation=10) == []
@@ -74,7 +69,7 @@ def test_results_in_the_order_of_time_run_without_spark(given):
 
 @pytest.mark.parametrize(("how", "found"), [("semi", [1]), ("anti", [2, 3])])
 def test_rows_of_the_left_with_or_without_a_partner_stay_as_they_are(how, found):
-    tester = stream_tester(lambda left, right: left.join(right, on="k", tumbling=7, how=how, shards=2))
+    tester = stream_tester(lambda left, right: left.join(right, on="k", how=how, shards=2, within=us.Windower(7)))
     rows = [{"k": "a", "t": 6, "v": 1}, {"k": "a", "t": 7, "v": 2}, {"k": "b", "t": 6, "v": 3}]
     given = tester.batch(rows, into="left") + tester.batch([{"k": "a", "t": 0, "v": 9}], into="right") + tester.end()
     assert sorted(given, key=lambda row: row["v"]) == [row for row in rows if row["v"] in found]
@@ -84,9 +79,7 @@ def test_joins_in_a_row_with_a_condition_then_windows():
     def steps(one, two, three):
         first = one.join(two, on="k", within=NEAR, shards=2, condition="l.v <= r.v")
         last = first.join(three, on="k", within=NEAR, suffix="_third", shards=3).where("v_third > 5")
-        return last.window("10 us", output="all", shards=2, time_format="epoch_us").agg(
-            n=us.count(), last=us.max("join_time_left")
-        )
+        return last.window("10 us", shards=2, emit="all").agg(n=us.count(), last=us.max("join_time_left"))
 
     tester = stream_tester(steps)
     tester.batch([{"k": "a", "t": 1, "v": 1}, {"k": "a", "t": 2, "v": 9}], into="one")
@@ -98,16 +91,18 @@ def test_joins_in_a_row_with_a_condition_then_windows():
 @pytest.mark.parametrize(
     ("problem", "match"),
     [
-        ({"tumbling": 5}, "both within and tumbling"),
+        ({"within": None}, "without a bound in time"),
+        ({"within": us.Windower("5 s", zone="UTC")}, "a duration alone"),
+        ({"within": us.Windower("0 s")}, "at least one unit"),
         ({"how": "outer"}, "inner, left, right, full, semi, anti"),
-        ({"how": "semi", "output": "latest"}, "output='latest'"),
+        ({"how": "semi", "emit": "latest"}, "emit='latest'"),
+        ({"emit": "eager"}, "emit='eager'.*'ordered'"),
+        ({"emit": us.Emission(flush="lazy")}, "flush='lazy'"),
         ({"condition": "v > 3"}, "ambiguous"),
         ({"shards": 0}, "shards=0"),
         ({"on": []}, r"on=\[\]"),
         ({"on": {"k": "route"}}, "has not"),
         ({"on": {"k": "v"}}, "string and v"),
-        ({"state_limit": "much"}, "a size such as"),
-        ({"on_limit": "shrug"}, "fail, drop_oldest"),
     ],
 )
 def test_arguments_that_make_no_sense(problem, match):
@@ -121,10 +116,10 @@ def test_arguments_that_make_no_sense(problem, match):
     [
         (lambda one, two: one.join(two.queue(), on="k", within=NEAR), "miss pairs"),
         (lambda one, two: one.join(two, on="k", within=NEAR).join(two, on="k", within=NEAR), "'t_right'"),
-        (lambda one, two: one.join(two, on="k", tumbling=5, output="latest").window("1 s"), "newest pair"),
+        (lambda one, two: one.join(two, on="k", within=us.Windower(5), emit="latest").window("1 s"), "newest pair"),
         (lambda one, two: one.join_as_of(two, on="k", how="full"), "inner, left"),
         (lambda one, two: one.join_as_of(two, on="k", tolerance=-1), "not negative"),
-        (lambda one, two: one.join_as_of(two, on="k", tolerance="1 hour"), "time_format"),
+        (lambda one, two: one.join_as_of(two, on="k", tolerance="soon"), "tolerance='soon'"),
     ],
 )
 def test_streams_that_do_not_meet(steps, match):
@@ -240,7 +235,8 @@ def test_rows_that_expire_leave_their_group(by):
     ("arguments", "error", "message"),
     [
         ({"how": "outer"}, OptionError, "inner, left, right, full"), ({"ttl": -1}, OptionError, "ttl=-1"),
-        ({"ttl": (1, 2, 3)}, OptionError, "a pair"), ({"ttl": "1 hour"}, OptionError, "holds numbers"),
+        ({"ttl": (1, 2, 3)}, OptionError, "a pair"), ({"ttl": "soon"}, OptionError, "ttl='soon'"),
+        ({"shards": us.Shards(on_limit="drop_oldest")}, OptionError, "a join of newest rows"),
         ({"on": {"r": "line"}}, SchemaError, "line"), ({"on": {"r": "v"}}, SchemaError, "string and v"),
     ],
 )  # fmt: skip
@@ -293,7 +289,7 @@ def test_each_batch_reads_the_table_as_it_is_then():
 def test_punctuation_and_tombstones_pass_and_windows_follow():
     def steps(stream):
         named = stream.join_table("routes", on={"r": "route"}, columns="name")
-        windows = named.where("name <> 'Yonge'").window("10 seconds", output="all", time_format="epoch_s")
+        windows = named.where("name <> 'Yonge'").window("10 seconds", emit="all")
         return windows.agg(n=us.count())
 
     run = StreamTester(

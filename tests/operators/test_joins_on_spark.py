@@ -56,7 +56,7 @@ def test_a_full_join_gives_each_pair_and_each_row_without_one_over_restarts(spar
 
     def query(on_end):
         one, two = feeds(spark, tmp_path / "feed", on_end)
-        both = one.join(two, on="key", within=us.interval(before=20, after=30), how="full", shards=3)
+        both = one.join(two, on="key", within=us.Interval(before=20, after=30), how="full", shards=3)
         write_to_end(both, tmp_path / "table", place, key=("key", "left_row", "right_row"))
         rows = read_frame(tmp_path / "table").select(pl.col("value", "value_right").fill_null(-1)).rows()
         return both, sorted(rows)
@@ -85,7 +85,7 @@ def test_rows_are_there_at_once_and_again_with_a_better_partner_as_of_their_time
 
     def run():
         left, right = feeds(spark, tmp_path / "feed", "keep", maxFilesPerTrigger=9)
-        valued = left.join_as_of(right, on="key", how="left", early=True, shards=2)
+        valued = left.join_as_of(right, on="key", how="left", shards=2, emit=us.Emission(early=True))
         write_to_end(valued, tmp_path / "table", tmp_path / "checkpoint", key=("key", "left_row"))
         found = {}
         for key, ms, number in trades:
@@ -103,7 +103,7 @@ def test_rows_are_there_at_once_and_again_with_a_better_partner_as_of_their_time
     assert {number for number, quote in first.items() if quote is not None and last[number] != quote}
 
 
-def collected(spark, folder, place, on_end, **given):
+def collected(spark, folder, place, on_end, emit):
     """The results in order, as each shard gave them: time, numbers of both rows, and the shard."""
     found = []
 
@@ -112,8 +112,8 @@ def collected(spark, folder, place, on_end, **given):
         found.extend([row[:4] for row in rows if not row.punctuation])
 
     left, right = feeds(spark, folder, on_end)
-    near = us.interval(before="20 ms", after="20 ms")
-    both = left.join(right, on="key", within=near, time_format="epoch_ms", output_order="event_time", shards=2, **given)
+    near = us.Interval(before="20 ms", after="20 ms")
+    both = left.join(right, on="key", within=near, shards=2, emit=emit)
     writer = both.dataframe(place).writeStream.foreachBatch(take)
     run_to_end(writer.option("checkpointLocation", str(place)))
     return found
@@ -126,7 +126,7 @@ def test_the_way_to_the_order_changes_in_both_directions_and_is_journaled(spark,
         left = write_feed(tmp_path / "feed", "a", 2, per_file=40, after=left)
         right = write_feed(tmp_path / "feed", "b", 2, per_file=40, after=right)
         on_end = "close" if run == 2 else "keep"
-        found += collected(spark, tmp_path / "feed", place, on_end, release="adaptive", cost=cost, alpha=0.3)
+        found += collected(spark, tmp_path / "feed", place, on_end, us.OrderedRelease("adaptive", cost=cost, alpha=0.3))
         reports = join_reports(place)
         assert {each.release for each in reports} == {"sync" if run == 1 else "filter"}
         if run < 2:
@@ -152,7 +152,7 @@ def test_late_results_are_set_aside_and_read(spark, tmp_path):
     for names, on_end in ((("a-0", "b-0"), "keep"), (("b-1",), "close")):
         for name in names:
             add_file(tmp_path / "feed", name, [("k", *row) for row in files[name]], int(name[-1]))
-        found += collected(spark, tmp_path / "feed", place, on_end, set_aside="late")
+        found += collected(spark, tmp_path / "feed", place, on_end, us.OrderedRelease(dead_letters=True))
     assert [row[:3] for row in found] == [(1035, 0, 2), (1090, 1, 0)]
     (late,) = read_letters(place / "dead_letters")
     assert (late["join_time"], late["value"], late["value_right"]) == (1015, 0, 1)

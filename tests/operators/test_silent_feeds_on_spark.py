@@ -82,7 +82,7 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
 
     def start() -> StreamingQuery:
         rows = feeds.source("500 ms", "busy", "silent")
-        windows = rows.window("1 second", output="all", time_format="epoch_ms", shards=2).agg(n=us.count())
+        windows = rows.window("1 second", shards=2, emit="all").agg(n=us.count())
         return feeds.start(windows, "key", "window_id")
 
     def counted() -> int:
@@ -111,10 +111,10 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
 def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(spark, tmp_path, options):
     """They would never close."""
     given = {"path": str(tmp_path), "key": "key", "eventTime": "ms", "timeFormat": "epoch_ms", **options}
-    if given["time"] is None:
+    if given["eventTime"] is None:
         given = {name: given[name] for name in ("path", "key")}
     rows: DataFrame = spark.readStream.format("upstream").schema(us.with_system_ddl(DDL)).options(**given).load()
     stream = us.UpdateStream(rows, key="key", event_time="ms")
     with pytest.raises(OptionError, match=r"Watermark\.arrival"):
-        stream.window("1 second", time_format="epoch_ms")
+        stream.window("1 second")
     stream.window("10 rows")

@@ -15,7 +15,7 @@ Event = tuple[str, int]
 Stream = us.UpdateStream
 
 KEYS = ("a", "b", "c")
-SECONDS: dict[str, Any] = {"output": "all", "time_format": "epoch_s", "shards": 2}
+SECONDS: dict[str, Any] = {"emit": "all", "shards": 2}
 
 
 def counts(stream: Stream, **more: Any) -> Stream:
@@ -23,7 +23,7 @@ def counts(stream: Stream, **more: Any) -> Stream:
 
 
 def totals(stream: Stream) -> Stream:
-    return stream.window("8 seconds", output="all", shards=3).agg(total=us.sum("n"))
+    return stream.window("8 seconds", shards=3, emit="all").agg(total=us.sum("n"))
 
 
 def twice(one: Stream) -> Stream:
@@ -31,7 +31,7 @@ def twice(one: Stream) -> Stream:
 
 
 def sessions(one: Stream) -> Stream:
-    return totals(one.session_window("2 seconds", output="all", time_format="epoch_s", shards=2).agg(n=us.count()))
+    return totals(one.session_window("2 seconds", shards=2, emit="all").agg(n=us.count()))
 
 
 def ordered(one: Stream) -> Stream:
@@ -55,12 +55,12 @@ def merge(one: Stream, two: Stream) -> Stream:
 
 
 def join(one: Stream, two: Stream) -> Stream:
-    near = us.interval(before="2 seconds", after="3 seconds")
-    return counts(one.join(two, on="k", within=near, time_format="epoch_s", how="full", shards=3))
+    near = us.Interval(before="2 seconds", after="3 seconds")
+    return counts(one.join(two, on="k", within=near, how="full", shards=3))
 
 
 def join_of_windows(one: Stream, two: Stream) -> Stream:
-    return counts(one).join(counts(two), on="k", within=us.interval(), how="left", shards=3)
+    return counts(one).join(counts(two), on="k", within=us.Interval(), how="left", shards=3)
 
 
 def as_of(one: Stream, two: Stream) -> Stream:

@@ -23,9 +23,9 @@ pytestmark = pytest.mark.spark
 
 def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream:
     """Two windows with a filter between them."""
-    first = stream.where("v >= 0").window("1 second", output="all", shards=2, time_format="epoch_ms")
+    first = stream.where("v >= 0").window("1 second", shards=2, emit="all")
     second = first.agg(total=agg.sum("v")).where("total IS NOT NULL AND total >= 0")
-    return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum("total"), **more)
+    return second.window("4 seconds", shards=2, emit="all").agg(total=agg.sum("total"), **more)
 
 
 def written(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
@@ -61,9 +61,9 @@ def test_operators_that_were_apart_stay_apart(spark, tmp_path):
     add(feed, "0", first)
 
     def parted(condition: str) -> upstream.UpdateStream:
-        inner = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
+        inner = read(spark, feed).window("1 second", shards=2, emit="all")
         inner = inner.agg(total=agg.sum("v")).where(condition)
-        return inner.window("4 seconds", output="all", shards=2).agg(total=agg.sum("total"))
+        return inner.window("4 seconds", shards=2, emit="all").agg(total=agg.sum("total"))
 
     written(parted("total + 0 >= 0"), tmp_path)
     assert recorded(tmp_path / "checkpoint") == [1, 1]
@@ -80,7 +80,7 @@ def test_another_job_is_refused_before_spark_starts(spark, tmp_path):
     add(feed, "0", rows(0, 100))
     written(counted(read(spark, feed)), tmp_path)
     kept = (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes()
-    alone = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
+    alone = read(spark, feed).window("1 second", shards=2, emit="all")
     with pytest.raises(CheckpointError, match="upstream-windows/1"):
         written(alone.agg(total=agg.sum("v")), tmp_path)
     with pytest.raises(CheckpointError, match="upstream-reorder/0"):
@@ -93,7 +93,7 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
     add(feed, "0", rows(0, 100))
 
     def eager(**aggregates: Any) -> upstream.UpdateStream:
-        windows = read(spark, feed).window("1 second", output="eager", shards=2, time_format="epoch_ms")
+        windows = read(spark, feed).window("1 second", shards=2, emit="eager")
         return windows.agg(total=agg.sum("v"), **aggregates)
 
     written(eager(), tmp_path)
@@ -110,9 +110,9 @@ def test_functions_in_a_stage_have_sparks_broadcasts_and_accumulators(spark, tmp
         seen.add(batch.num_rows)
         return pa.table({"tripled": pc.multiply(batch.column("total"), factor.value)})
 
-    first = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
+    first = read(spark, feed).window("1 second", shards=2, emit="all")
     mapped = first.agg(total=agg.sum("v")).map(tripled, "tripled BIGINT")
-    stream = mapped.window("4 seconds", output="all", shards=2).agg(total=agg.sum("tripled"))
+    stream = mapped.window("4 seconds", shards=2, emit="all").agg(total=agg.sum("tripled"))
     assert "in one stage with the window before it" in stream.explain()
     expected = {(key, window, 3 * total) for key, window, total in sums(given, 29_000, 4_000)}
     assert answers(written(stream, tmp_path)) == expected

@@ -64,13 +64,13 @@ class Run:
         query.stop()
         self.after_a_batch = self.feed.stale(read_by_key(self.table, "k", "n"), files=1)
         since_us = min(self.after_a_batch.values())
-        self.most_stale = upstream.most_stale(self.checkpoint, 5, now_us=since_us + 7_000_000)
+        self.stalest_keys = upstream.stalest_keys(self.checkpoint, 5, now_us=since_us + 7_000_000)
         self.progress = run_to_end(self.writer(spark)).recentProgress
 
     def writer(self, spark: SparkSession) -> Any:
         rows = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(self.feed.folder))
         queued = upstream.UpdateStream(rows, key="k", event_time="t").queue(
-            policy="in-place", budget=BUDGET, shards=2, most_stale=5
+            policy="in-place", budget=BUDGET, shards=2, stalest_keys=5
         )
         return upstream.write_latest(
             queued, self.table, buckets=2, target="p99 < 1 ms", metrics_location=self.metrics,
@@ -89,7 +89,7 @@ def nearest_rank(ages: np.ndarray, share: float) -> float:
 
 def test_the_most_stale_keys_are_those_that_have_waited_longest(run):
     longest = sorted(run.after_a_batch, key=run.after_a_batch.__getitem__)[:5]
-    found = run.most_stale
+    found = run.stalest_keys
     assert found.column("k").to_pylist() == longest
     since_us = found.column("first_arrival").cast(TIMESTAMP).cast(pa.int64()).to_pylist()
     assert since_us == [run.after_a_batch[key] for key in longest]

@@ -1,5 +1,6 @@
 """What is given to joins, checked."""
 
+import dataclasses
 import datetime as dt
 from collections.abc import Callable
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError, SchemaError
+from upstream.core.rows.event_times import TimeFormat
 from upstream.operators.join_steps import of_both
-from upstream.operators.step_arguments import columns_of_on, time_span
+from upstream.operators.step_arguments import check_time_formats, columns_of_on, time_span
 from upstream.testing import StreamTester
 
 
@@ -30,7 +32,7 @@ def test_on_that_names_no_columns(given):
 STEPS: dict[str, Callable[[Any, str], Any]] = {
     "group_by({})": lambda stream, name: stream.group_by(name),
     "window(by={})": lambda stream, name: stream.window("1 s", by=("k", name)),
-    "window(by={}": lambda stream, name: stream.window("9 rows", by=name, of="stream"),
+    "window(by={}": lambda stream, name: stream.window(us.Windower("9 rows", of="stream"), by=name),
     "session_window(by={})": lambda stream, name: stream.session_window("1 s", by=name),
 }
 
@@ -115,12 +117,30 @@ def test_the_unit_is_that_of_the_time_column():
         )
     assert found[0] == 36 * 3600 * 1_000_000
     assert found[-1] == 2
+    StreamTester(steps, "k STRING, t BIGINT, r STRING", key="k", event_time="t", time_format="epoch_ms")
+    assert found[-1] == 36 * 3600 * 1_000
+
+
+def test_streams_whose_times_count_other_units_do_not_meet():
+    plans = []
+
+    def steps(one, two):
+        plans.extend([one.plan, dataclasses.replace(two.plan, given=TimeFormat("epoch_s"))])
+        return one
+
+    StreamTester(steps, "k STRING, t BIGINT", key="k", event_time="t", time_format="epoch_ms")
+    check_time_formats("join", plans[0], plans[0])
+    for other in (plans[1], dataclasses.replace(plans[1], given=TimeFormat())):
+        unit = other.time_format.unit
+        with pytest.raises(SchemaError, match=f"join of a stream whose time 't' counts epoch_ms .* counts {unit}"):
+            check_time_formats("join", plans[0], other)
 
 
 @pytest.mark.parametrize(
     ("time", "retention", "message"),
     [
-        ("t", "7 days", "holds numbers"), ("t", -1, "holds numbers"), ("t", True, "holds numbers"),
+        ("t", "-1 day", "tombstone_retention='-1 day'"), ("t", -1, r"holds numbers \(epoch_us\)"),
+        ("t", True, "holds numbers"),
         (None, 7, "without an event time"), ("d", 7, "a duration such as"), ("d", "-1 day", "a duration such as"),
     ],
 )  # fmt: skip

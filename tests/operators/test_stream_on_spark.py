@@ -148,7 +148,7 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
 
     stream = (
         upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
-        .queue(policy="in-place", budget="auto", batch_duration="1 second", shards=4)
+        .queue(policy="in-place", budget="1 second", shards=4)
         .map(slow, "twice BIGINT", batch_rows=50)
     )
     query = upstream.write_latest(stream, str(tmp_path / "table"), checkpoint=str(checkpoint)).start()

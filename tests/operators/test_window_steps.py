@@ -28,7 +28,7 @@ def rows(*each: tuple[str, float, int]) -> list[dict[str, Any]]:
 
 def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table():
     def steps(stream: Any) -> Any:
-        return stream.session_window("10 minutes", output="all", allowed_lateness="1 hour", shards=2).agg(
+        return stream.session_window("10 minutes", shards=2, emit="all", lateness="1 hour").agg(
             n=us.count(), total=us.sum("v")
         )
 
@@ -48,8 +48,8 @@ def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table():
 
 def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions():
     def steps(stream: Any) -> Any:
-        sessions = stream.session_window("10 minutes", output="all", shards=2).agg(n=us.count())
-        return sessions.window("1 hour", output="all", shards=2).agg(sessions=us.count(), longest=us.max("n"))
+        sessions = stream.session_window("10 minutes", shards=2, emit="all").agg(n=us.count())
+        return sessions.window("1 hour", shards=2, emit="all").agg(sessions=us.count(), longest=us.max("n"))
 
     tester = make_tester(steps)
     assert tester.batch(rows(("a", 0, 1), ("a", 5, 1), ("a", 30, 1), ("a", 55, 1)), punctuation=at(59)) == []
@@ -63,11 +63,12 @@ def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions():
     [
         ({"gap": "soon"}, {}, "gap='soon'"),
         ({"gap": "0 s"}, {}, "gap='0 s'"),
-        ({"output": "eager"}, {}, "output='eager'"),
+        ({"emit": "eager"}, {}, "emit='eager'"),
+        ({"emit": us.Emission(flush="lazy")}, {}, "flush='lazy'"),
         ({"shards": 0}, {}, "shards=0"),
         ({"tombstones": "keep"}, {}, "tombstones='keep'"),
         ({}, {"event_time": None, "watermark": None}, "on a stream without"),
-        ({}, {"watermark": us.Watermark.none()}, "promises"),
+        ({}, {"watermark": us.Watermark.none()}, "low-watermark"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_once(given, more, message):
@@ -75,10 +76,10 @@ def test_what_makes_no_sense_is_refused_at_once(given, more, message):
         make_tester(lambda stream: stream.session_window(**{"gap": "1 s", **given}).agg(n=us.count()), **more)
 
 
-@pytest.mark.parametrize("options", [{"early": True}, {"allowed_lateness": "1 s"}, {"output": "latest"}])
+@pytest.mark.parametrize("options", [{"emit": us.Emission("all", early=True)}, {"lateness": "1 s"}, {"emit": "latest"}])
 def test_windows_over_sessions_that_come_again_or_are_passed_over_are_refused(options):
     def steps(stream: Any) -> Any:
-        sessions = stream.session_window("1 s", **{"output": "all", **options}).agg(n=us.count())
+        sessions = stream.session_window("1 s", **{"emit": "all", **options}).agg(n=us.count())
         return sessions.window("1 hour").agg(n=us.count())
 
     with pytest.raises(SchemaError):

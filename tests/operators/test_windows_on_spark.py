@@ -79,8 +79,8 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark, t
 
     def run() -> None:
         windows = feed(spark, folder).window(
-            f"{LENGTH} ms", f"{SLIDE} ms", output="all", early=True, allowed_lateness="400 ms", set_aside="late",
-            time_format="epoch_ms", shards=4,
+            f"{LENGTH} ms", f"{SLIDE} ms", emit=upstream.Emission("all", early=True),
+            lateness=upstream.Lateness("400 ms", dead_letters=True), shards=4,
         )  # fmt: skip
         results = windows.agg(n=count(), total=sum_("value"), top=max_("value"))
         write_to_end(results, table, checkpoint, key=("key", "window_id"), event_time="window_end", buckets=4)
@@ -125,7 +125,7 @@ def test_names_with_dots_pass_every_step(spark, tmp_path):
         upstream.UpdateStream(df, key="id.orig_h", event_time="ms")
         .where("`id.orig_h` <> 'h2'")
         .map(doubled, "`twice.it` BIGINT")
-        .window("100 ms", time_format="epoch_ms", shards=2)
+        .window("100 ms", shards=2)
         .agg(total=sum_("twice.it"))
         .queue(policy="in-place", budget=None, shards=2)
     )
@@ -149,12 +149,12 @@ def test_windows_over_a_source_that_leaves_out_superseded_rows(spark, tmp_path, 
     )
     for stream in (whole, whole.select("more"), bare):
         with pytest.raises(SchemaError, match="coalesces"):
-            stream.window(duration, time_format="epoch_ms").agg(n=count())
+            stream.window(duration).agg(n=count())
 
 
 def main_query(spark: SparkSession, feed: Path) -> upstream.UpdateStream:
     counted = sums.read(spark, feed).window(
-        "1 second", output="all", shards=2, time_format="epoch_ms", set_aside="late"
+        "1 second", shards=2, emit="all", lateness=upstream.Lateness(dead_letters=True)
     )
     return counted.agg(n=count())
 
@@ -163,7 +163,7 @@ def count_late(stream: upstream.UpdateStream, place: Path) -> dict[tuple[int, in
     """How often each late row has come."""
     late = stream.late_rows(place / "checkpoint", watermark=upstream.Watermark.bounded("1 day"))
     assert (late.key, late.event_time) == (("k",), "ms")
-    counted = late.window("1 ms", by=("k", "v"), output="all", early=True, shards=2, time_format="epoch_ms")
+    counted = late.window("1 ms", by=("k", "v"), shards=2, emit=upstream.Emission("all", early=True))
     writer = counted.agg(n=count()).write(
         place / "late_table", key=("k", "v", "window_id"), checkpoint=place / "late_checkpoint"
     )
@@ -203,7 +203,7 @@ def test_a_late_tombstone_stays_one(spark, tmp_path):
 
     def released() -> upstream.UpdateStream:
         kept = sums.read(spark, feed).where("v > 0", on_leave="delete")
-        return kept.ordered(shards=1, time_format="epoch_ms", set_aside="late")
+        return kept.ordered(shards=1, dead_letters=True)
 
     sums.finish(released(), place)
     sums.add(feed, "b", [(1, 2000, 7), (2, 2100, 8), (1, 3000, -1)])
@@ -238,7 +238,7 @@ def test_every_value_of_a_late_row_comes_back(spark, tmp_path):
     def released() -> upstream.UpdateStream:
         given: dict[str, Any] = {"schema": columns, "fileFormat": "parquet", "onEnd": "keep"}
         given["watermark"] = upstream.Watermark.bounded("1 hour").guarded(confirmations=1)
-        return upstream.read(spark, feed, key="k", event_time="t", **given).ordered(shards=1, set_aside="late")
+        return upstream.read(spark, feed, key="k", event_time="t", **given).ordered(shards=1, dead_letters=True)
 
     for number, rows in enumerate((ahead, late)):
         pq.write_table(rows, feed / f"{number}.parquet")

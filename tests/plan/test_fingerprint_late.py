@@ -28,17 +28,18 @@ def step_of(steps: Any, checkpoint: str = "/cp") -> tuple[StatefulNode, str]:
     return late_step(plan_of(steps), checkpoint)
 
 
-def windows(stream: Any, set_aside: Any = None, length: str = "5 minutes", **options: Any) -> Any:
-    return stream.window(length, output="all", set_aside=set_aside, **options).agg(n=us.count())
+def windows(stream: Any, late: str | None = None, length: str = "5 minutes", **options: Any) -> Any:
+    lateness = us.Lateness(dead_letters=late is not None)
+    return stream.window(length, emit="all", lateness=lateness, **options).agg(n=us.count())
 
 
 @pytest.mark.parametrize(
     ("steps", "folder"),
     [
         (lambda stream: windows(stream, "late", by="top speed").where("n > 1"), "windows/0"),
-        (lambda stream: stream.ordered(set_aside="late"), "reorder/0"),
-        (lambda stream: stream.distinct(set_aside="late").select("bus AS it"), "reorder/0"),
-        (lambda stream: windows(stream.distinct(set_aside="late")), "reorder/0"),
+        (lambda stream: stream.ordered(dead_letters=True), "reorder/0"),
+        (lambda stream: stream.distinct(dead_letters=True).select("bus AS it"), "reorder/0"),
+        (lambda stream: windows(stream.distinct(dead_letters=True)), "reorder/0"),
     ],
 )
 def test_the_last_step_that_sets_late_rows_aside(steps, folder):
@@ -57,7 +58,9 @@ def test_of_windows_over_windows_the_last_that_sets_some_aside():
 
 @pytest.mark.parametrize("steps", [windows, lambda stream: stream.queue(), lambda stream: stream])
 def test_a_stream_that_sets_none_aside_is_refused(steps):
-    with pytest.raises(OptionError, match=r"late_rows\(\) of a stream that sets none aside.*set_aside='late'"):
+    with pytest.raises(
+        OptionError, match=r"late_rows\(\) of a stream that writes none.*us.Lateness\(dead_letters=True\)"
+    ):
         step_of(steps)
 
 
@@ -70,7 +73,7 @@ def test_the_checkpoint_of_another_job_is_refused(tmp_path):
     for other in (
         lambda stream: windows(stream, "late", "6 minutes"),
         lambda stream: windows(windows(stream), "late"),
-        lambda stream: stream.ordered(set_aside="late"),
+        lambda stream: stream.ordered(dead_letters=True),
     ):
         with pytest.raises(CheckpointError, match=r"whose job has window \(upstream-windows/0\)"):
             step_of(other, checkpoint)

@@ -10,6 +10,7 @@ from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError, OptionError
 from upstream.core.feedback.checkpoint_layout import write_plan_record
+from upstream.core.rows.event_times import TimeFormat
 from upstream.operators.compile import in_stages
 from upstream.plan.explain import fusable
 from upstream.plan.fingerprint import (
@@ -30,6 +31,7 @@ from upstream.plan.nodes import (
     Transform,
     described,
     joins_tables,
+    time_format_given,
 )
 from upstream.testing import StreamTester
 
@@ -40,7 +42,7 @@ def join(**more: Any) -> Node:
     return TimeJoin(*FIXED, inputs=(rows(), rows()), specification=Spec(), keeping="rows", **more)
 
 
-def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back():
+def test_steps_that_pass_rows_on_pass_on_that_they_are_retracted():
     changes = join(early=True)
     assert changes.retracts
     filtered = Transform(*FIXED, inputs=(changes,), step=Filter("v > 0"))
@@ -48,7 +50,7 @@ def test_steps_that_pass_rows_on_pass_on_that_they_are_taken_back():
         assert step.retracts
 
 
-def test_results_by_time_are_not_taken_back():
+def test_results_by_time_are_not_retracted():
     assert not join().retracts
     assert not union(rows(), join()).retracts
     changed = dataclasses.replace(join(), inputs=(rows(), join(early=True)))
@@ -70,24 +72,24 @@ class Windows:
     """Of nothing that runs."""
 
     def identity(self) -> Mapping[str, str]:
-        return {"key": "k", "output": "all, early=True", "method": "paned"}
+        return {"key": "k", "emit": "all, early", "method": "paned"}
 
     def changeable(self) -> Mapping[str, str]:
         return {"tombstones": ""}
 
 
 def test_windows_are_described_as_they_are_written():
-    assert described("window", Windows()) == "window, output all, early=True, method paned"
-    assert described("window", Windows(), hidden=("method",)) == "window, output all, early=True"
+    assert described("window", Windows()) == "window, emit all, early, method paned"
+    assert described("window", Windows(), hidden=("method",)) == "window, emit all, early"
 
 
 def test_a_changed_setting_is_named():
-    def of(output: str):
-        return ((FingerprintPart("upstream-windows/0", "window", {"output": output}),),)
+    def of(emit: str):
+        return ((FingerprintPart("upstream-windows/0", "window", {"emit": emit}),),)
 
     check_same(of("latest"), of("latest"))
-    with pytest.raises(CheckpointError, match=r"has output 'all, early=True', and had 'latest'"):
-        check_same(of("latest"), of("all, early=True"))
+    with pytest.raises(CheckpointError, match=r"has emit 'all, early', and had 'latest'"):
+        check_same(of("latest"), of("all, early"))
 
 
 def test_a_plan_that_joins_a_table_needs_the_checkpoint_and_keeps_key_and_time():
@@ -159,3 +161,43 @@ def test_streams_that_get_or_lose_all_operators_are_refused(tmp_path):
     assert bound(both) is None
     with pytest.raises(CheckpointError, match="is gone"):
         bound(none)
+
+
+def test_steps_pass_on_how_the_time_counts_and_windows_have_timestamps():
+    source = dataclasses.replace(rows(), given=TimeFormat("epoch_ms", "Europe/Paris"))
+    assert source.time_format == TimeFormat("epoch_ms")
+    for step in (where(source), ordered(source), union(source, rows())):
+        assert step.time_format == source.time_format
+    assert window(source).time_format == TimeFormat()
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [
+        (pa.timestamp("us", "UTC"), TimeFormat()),
+        (pa.timestamp("us"), TimeFormat(None, "Asia/Tokyo")),
+        (pa.date32(), TimeFormat(None, "Asia/Tokyo")),
+        (pa.float64(), TimeFormat("epoch_s")),
+        (pa.string(), TimeFormat("epoch_s", "Asia/Tokyo")),
+        (None, TimeFormat()),
+    ],
+)
+def test_a_column_needs_a_part_of_how_its_source_is_read(kind, kept):
+    assert TimeFormat("epoch_s", "Asia/Tokyo").of_column(kind) == kept
+
+
+def test_what_the_source_has_need_not_be_given_again():
+    source = {"eventtime": "ms", "timeformat": "epoch_ms", "timezone": "Asia/Tokyo"}
+    assert time_format_given(source, "ms", None, None) == TimeFormat("epoch_ms", "Asia/Tokyo")
+    assert time_format_given(source, "ms", "epoch_ms", None) == TimeFormat("epoch_ms", "Asia/Tokyo")
+    assert time_format_given(source, "other", "epoch_s", None) == TimeFormat("epoch_s")
+    assert time_format_given(None, "ms", None, "Asia/Tokyo") == TimeFormat(None, "Asia/Tokyo")
+    for given, message in (
+        (("epoch_s", None), "time_format='epoch_s' for a source with time_format='epoch_ms'"),
+        ((None, "UTC"), "time_zone='UTC' for a source with time_zone='Asia/Tokyo'"),
+        ((None, 5), "time_zone=5"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            time_format_given(source, "ms", *given)
+    with pytest.raises(OptionError, match="time_zone='Mars'"):
+        time_format_given(None, "ms", None, "Mars")

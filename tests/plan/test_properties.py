@@ -56,7 +56,9 @@ def stream_tester(steps):
 
 
 def early(left, right, how="left"):
-    return left.join(right, on="k", within=us.interval(before=2, after=3), how=how, early=True, shards=2)
+    return left.join(
+        right, on="k", within=us.Interval(before=2, after=3), how=how, shards=2, emit=us.Emission(early=True)
+    )
 
 
 def test_the_key_of_a_table_of_results_that_are_taken_back():

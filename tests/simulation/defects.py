@@ -132,7 +132,7 @@ DEFECTS = {
     "nothing-taken-back": Defect("early_joins", 0, _gives(None), ("operators.joins.pairs:Pairs.take_back",)),
     "leaves-as-found": Defect(
         "ordered_joins", 0, lambda _: lambda *given: given[1],
-        ("operators.joins.release.ordered_release:OrderedRelease.leave",),
+        ("operators.joins.release.ordered_release:ReleaseBuffer.leave",),
     ),
     "sure-without-partner": Defect("limited_joins", 0, lambda _: lambda *given: given[-1], (f"{_JOIN}._or_unsure",)),
     "table-of-now": Defect("table_joins", 31, _newest_version, ("operators.tables.versions:version_of_batch",)),

@@ -161,7 +161,7 @@ def test_only_parts_of_the_key_are_fields(make_sink):
 
 
 def test_a_table_by_a_field(make_sink, tmp_path):
-    sink = make_sink(NESTED, key="position.id", setAside="conflicts")
+    sink = make_sink(NESTED, key="position.id", deadLetterRows="conflicts")
     sink.batch(0, [sink.rows([(place(key), 5, "x") for key in range(30)])])
     first = sink.batch(1, [sink.rows([(place(1, 7), 5, "x"), (place(2), 5, "x"), (place(3, 9), 4, "old")], seq=50)])
     assert (first.conflicts, first.keys) == (1, 30), "the field beside the key differs"

@@ -190,7 +190,7 @@ def test_whoever_looks_after_the_table(make_sink):
 
 
 def test_rows_put_aside(make_sink):
-    sink = make_sink(COLUMNS, **NAMED, setAside="conflicts")
+    sink = make_sink(COLUMNS, **NAMED, deadLetterRows="conflicts")
     sink.write(0, [sink.rows([row(1, 1, "x"), row(1, 1, "y")])])
     (found,) = read_letters(sink.checkpoint / "dead_letters")
     assert (found["the key"], found["a,b"]) == (1, "x")

@@ -133,7 +133,7 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark, feed, tmp_path):
         time_format="epoch_s",
         dead_letters=tmp_path / "dead",
     )
-    run(stream, tmp_path, "table", key=None, event_time=None, delete_when="op = 'D'", setAside="late,conflicts")
+    run(stream, tmp_path, "table", key=None, event_time=None, delete_when="op = 'D'", deadLetterRows="late,conflicts")
     assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
     summaries = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
     assert [(each.conflicts, each.late) for each in summaries] == [(1, 0), (2, 2)]

@@ -85,8 +85,8 @@ def test_what_is_refused(plain, options, message):
 
 def test_late_rows_of_a_write_without_a_name_are_refused(make_sink, tmp_path):
     """They would be counted as none, whatever came before: it has no low-watermarks."""
-    sink = make_sink(setAside="late", deadLetters=str(tmp_path / "dead"))
-    with pytest.raises(OptionError, match="setAside=late is set on a write without a name") as caught:
+    sink = make_sink(deadLetterRows="late", deadLetters=str(tmp_path / "dead"))
+    with pytest.raises(OptionError, match="deadLetterRows=late is set on a write without a name") as caught:
         write(sink, [sink.rows([(1, 10, "a")])])
     assert "txnAppId" in caught.value.hint
     # A job that names its writes has them from write to write.
@@ -103,5 +103,5 @@ def test_write_batch_reports_it_before_anything_runs(tmp_path):
         isStreaming = False  # noqa: N815
         sparkSession = None  # noqa: N815
 
-    with pytest.raises(OptionError, match="setAside=late is set on a write without a name"):
-        write_batch(NotReached(), tmp_path / "table", key="k", event_time="t", setaside="late")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="deadLetterRows=late is set on a write without a name"):
+        write_batch(NotReached(), tmp_path / "table", key="k", event_time="t", deadletterrows="late")  # pyright: ignore[reportArgumentType]

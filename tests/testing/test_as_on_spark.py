@@ -28,7 +28,7 @@ N = us.count()
 
 def windows(stream: Any) -> Any:
     kept = stream.where("v > 0").select("v", "v * 2 - 1 AS odd")
-    return kept.window("5 minutes", "2 minutes", output="all", shards=2, set_aside="late").agg(
+    return kept.window("5 minutes", "2 minutes", shards=2, emit="all", lateness=us.Lateness(dead_letters=True)).agg(
         n=N, odd=us.sum("odd"), mean=us.avg("v")
     )
 
@@ -43,34 +43,39 @@ def routes(stream: Any) -> Any:
 
 STEPS: dict[str, Steps] = {
     "windows": windows,
-    "distinct": lambda s: s.where("v > 0", on_leave="delete").distinct(set_aside="late", shards=2),
+    "distinct": lambda s: s.where("v > 0", on_leave="delete").distinct(shards=2, dead_letters=True),
     "queue": lambda s: s.queue(policy="in-place", budget=3, shards=1),  # by its place alone, whatever the clock
     "queue, first in first out": lambda s: s.queue(policy="fifo", budget=3, shards=1),
-    "queue that sheds": lambda s: s.queue(policy="shed", budget=3, shards=1, seed=3),
+    "queue that sheds": lambda s: s.queue(policy="shed", budget=3, shards=1),
     "queue of heavier keys": lambda s: s.queue(policy="in-place", budget=2, shards=1, weight="IF(k = 'e', 1000, NULL)"),
     "queue of keys that rest": lambda s: s.queue(
         policy="in-place", budget=None, shards=1, access_interval="CASE k WHEN 'a' THEN 3600 WHEN 'b' THEN -1 END"
     ),
-    "windows as late as may be": window("5 minutes", output="all", flush="lazy"),
-    "windows, displaced": window("5 minutes", output="all"),
-    "windows, adaptive": window("5 minutes", output="all"),
-    "windows of complete keys": window("5 minutes", output="all"),
-    "windows, a few at a time": window("5 minutes", output="all", flush="slow", flush_rows=4),
-    "eager windows": window("5 minutes", "2 minutes", output="eager"),
-    "landmark windows": window("all", "5 minutes", output="all"),
-    "windows of rows": window("2 rows", output="all"),
-    "windows of the rows of all": window("4 rows", "2 rows", of="stream", output="all"),
-    "windows that rows end": window("5 minutes", "2 rows", order="arrival", output="all"),
-    "windows of other groups": window("5 minutes", by=("g",), output="all"),
-    "windows of finer groups": window("5 minutes", by=("k", "g"), output="all"),
-    "windows over windows that are given again": lambda s: window("15 minutes", output="all", early=True)(
-        s.window("5 minutes", output="all", early=True, shards=2).agg(v=us.max("v"))
+    "windows as late as may be": window("5 minutes", emit=us.Emission("all", flush="lazy")),
+    "windows, displaced": window("5 minutes", emit="all"),
+    "windows, adaptive": window("5 minutes", emit="all"),
+    "windows of complete keys": window("5 minutes", emit="all"),
+    "windows, a few at a time": window("5 minutes", emit=us.Emission("all", flush="slow", flush_rows=4)),
+    "eager windows": window("5 minutes", "2 minutes", emit="eager"),
+    "landmark windows": window("all", "5 minutes", emit="all"),
+    "windows of rows": window("2 rows", emit="all"),
+    "windows of the rows of all": window(us.Windower("4 rows", "2 rows", of="stream"), emit="all"),
+    "windows that rows end": window(us.Windower("5 minutes", "2 rows", order="arrival"), emit="all"),
+    "windows of other groups": window("5 minutes", by=("g",), emit="all"),
+    "windows of finer groups": window("5 minutes", by=("k", "g"), emit="all"),
+    "windows over windows that are given again": lambda s: window("15 minutes", emit=us.Emission("all", early=True))(
+        s.window("5 minutes", shards=2, emit=us.Emission("all", early=True)).agg(v=us.max("v"))
     ),
     "sessions": lambda s: s.session_window(
-        "3 minutes", output="all", early=True, allowed_lateness="10 minutes", set_aside="late", shards=2
+        "3 minutes",
+        shards=2,
+        emit=us.Emission("all", early=True),
+        lateness=us.Lateness("10 minutes", dead_letters=True),
     ).agg(n=N, top=us.max("v")),
     "groups": lambda s: routes(s).agg(n=N, mean=us.avg("v")),
-    "windows of groups": lambda s: routes(s).window("5 minutes", early=True).agg(n=N, top=us.max("v")),
+    "windows of groups": lambda s: (
+        routes(s).window("5 minutes", emit=us.Emission(early=True)).agg(n=N, top=us.max("v"))
+    ),
 }
 WITH_LATE_ROWS = {"windows", "distinct"}
 IN_ORDER = {name for name in STEPS if name.startswith("queue")}

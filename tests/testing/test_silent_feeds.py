@@ -14,7 +14,7 @@ from upstream.testing import StreamTester
 
 SCHEMA = "k STRING, at TIMESTAMP, v INT"
 ORDERED = us.Watermark.ordered().guarded(confirmations=1)
-NEAR = us.interval(before="1 hour", after="1 hour")
+NEAR = us.Interval(before="1 hour", after="1 hour")
 
 
 def at(second: float) -> datetime:
@@ -26,7 +26,7 @@ def row(second: float, value: int, key: str = "k") -> dict[str, Any]:
 
 
 def in_order(busy: Any, silent: Any) -> Any:
-    return busy.join(silent, on="k", within=NEAR, output_order="event_time", shards=2)
+    return busy.join(silent, on="k", within=NEAR, shards=2, emit="ordered")
 
 
 def made(steps: Any, watermark: us.Watermark = ORDERED, **more: Any) -> StreamTester:
@@ -74,7 +74,7 @@ def test_all_comes_out_by_the_clock_and_nothing_is_late(rows, step, restarts):
     def steps(stream: Any) -> Any:
         if step == "ordered":
             return stream.ordered(shards=1)
-        return stream.window("5 seconds", output="all", shards=2).agg(n=us.count())
+        return stream.window("5 seconds", shards=2, emit="all").agg(n=us.count())
 
     t = made(steps, us.Watermark.bounded("3 seconds").guarded(confirmations=1), idle="ets", ets_delay=f"{DELAY_S} s")
     found: list[dict[str, Any]] = []

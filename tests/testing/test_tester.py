@@ -29,7 +29,7 @@ def made(steps: Any, watermark: us.Watermark | None = EXACT, **more: Any) -> Str
 
 
 def windows(stream: Any) -> Any:
-    return stream.window("10 minutes", "5 minutes", output="all").agg(n=us.count(), mean=us.avg("v"))
+    return stream.window("10 minutes", "5 minutes", emit="all").agg(n=us.count(), mean=us.avg("v"))
 
 
 def results(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, float]]:
@@ -232,7 +232,7 @@ def test_tables_and_other_times():
     with pytest.raises(SchemaError, match="fit the schema"):
         same.batch([{"k": "a", "at": at(1), "v": "much"}])
     numbers = StreamTester(
-        lambda s: s.window("5 seconds", time_format="epoch_ms").agg(n=us.aggregates.count()),
+        lambda s: s.window("5 seconds").agg(n=us.aggregates.count()),
         "k INT, ms BIGINT", key="k", event_time="ms", time_format="epoch_ms", watermark=EXACT,
     )  # fmt: skip
     assert numbers.batch([{"k": 1, "ms": 4_999}]) == []
@@ -242,15 +242,19 @@ def test_tables_and_other_times():
 
 JOBS: dict[str, Any] = {
     "windows": lambda s: (
-        s.where("v > 1").window("4 minutes", "2 minutes", output="all", early=True, shards=2).agg(n=us.count())
+        s.where("v > 1")
+        .window("4 minutes", "2 minutes", shards=2, emit=us.Emission("all", early=True))
+        .agg(n=us.count())
     ),
     "windows over windows": lambda s: (
-        s.window("2 minutes", output="all", shards=2)
+        s.window("2 minutes", shards=2, emit="all")
         .agg(n=us.count())
-        .window("6 minutes", output="all", shards=2)
+        .window("6 minutes", shards=2, emit="all")
         .agg(m=us.count())
     ),
-    "windows that keep rows": lambda s: s.window("3 minutes", method="buffering", shards=1).agg(n=us.count()),
+    "windows that keep rows": lambda s: s.window(us.Windower("3 minutes", method="buffering"), shards=1).agg(
+        n=us.count()
+    ),
     "queue": lambda s: s.queue(policy="linecutting", budget=3, shards=2, cost="1 ms"),
     "ordered": lambda s: s.ordered(shards=2, flush="slow", flush_rows=2),
     "distinct, deletions": lambda s: s.where("v > 2", on_leave="delete").distinct(shards=2),

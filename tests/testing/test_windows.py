@@ -27,13 +27,13 @@ def made(steps: Steps, **more: Any) -> StreamTester:
     return StreamTester(steps, schema, key="bus", **{"event_time": "at", "watermark": watermark, **more})
 
 
-def window(*given: str, **options: Any) -> Steps:
-    options = {"output": "all", **options}
+def window(*given: Any, **options: Any) -> Steps:
+    options = {"emit": "all", **options}
     return lambda stream: stream.window(*given, **options).agg(n=us.count(), speed=us.sum("speed"))
 
 
-def of_stream(*given: str, **options: Any) -> Steps:
-    steps = window(*given, **{"of": "stream", **options})
+def of_stream(*given: str, of: Any = "stream", method: Any = "auto", **options: Any) -> Steps:
+    steps = window(us.Windower(*given, of=of, method=method), **options)
     return lambda stream: steps(stream.where("speed > 0"))
 
 
@@ -77,8 +77,8 @@ def test_groups_within_the_last_rows_and_the_rows_so_far_need_no_time():
 
 def test_windows_over_results_are_windows_of_their_rows():
     def steps(stream: Any) -> Any:
-        inner = stream.window("1 minute", output="all", shards=1).agg(n=us.count())
-        return inner.window("3 rows", of="stream", output="all", shards=2).agg(windows=us.count())
+        inner = stream.window("1 minute", shards=1, emit="all").agg(n=us.count())
+        return inner.window(us.Windower("3 rows", of="stream"), shards=2, emit="all").agg(windows=us.count())
 
     t = made(steps)
     assert t.batch([row("a", 0.5), row("b", 0.8), row("b", 1.2)]) == [], "two windows have closed"
@@ -88,7 +88,7 @@ def test_windows_over_results_are_windows_of_their_rows():
 @pytest.mark.parametrize("sizes", [[5], [1, 1, 1, 1, 1]])
 def test_every_second_row_that_arrives_ends_a_window(sizes):
     watermark = us.Watermark.bounded("10 minutes").guarded(confirmations=1)
-    t = made(window("5 minutes", "2 rows", order="arrival"), watermark=watermark)
+    t = made(window(us.Windower("5 minutes", "2 rows", order="arrival")), watermark=watermark)
     rows = [row("a", 6, speed=1.0), row("a", 3, speed=2.0), row("b", 4), row("a", 1, speed=4.0), row("a", 8, speed=8.0)]
     found = in_batches(t, rows, sizes) + t.batch(punctuation=at(8))
     assert [(each["bus"], each["window_end"], each["n"], each["speed"]) for each in found] == [("a", at(3), 2, 6.0)]
@@ -97,34 +97,38 @@ def test_every_second_row_that_arrives_ends_a_window(sizes):
     ]
 
 
-BY_ARRIVAL = {"of": "key", "order": "arrival"}
+LATE = us.Lateness(dead_letters=True)
+EARLY = us.Emission("all", early=True)
+LAZY = us.Emission("all", flush="lazy")
+SLOW = us.Emission("all", flush="slow", flush_rows=5)
+BY_ARRIVAL = us.Windower("5 minutes", "2 rows", order="arrival")
 
 
 @pytest.mark.parametrize(
-    ("given", "options", "message"),
+    ("steps", "message"),
     [
-        (["9 rows"], {"allowed_lateness": "1 s"}, "over rows with a method"),
-        (["9 rows"], {"output": "eager"}, "over rows with a method"),
-        (["9 rows"], {"set_aside": "late"}, "set_aside='late'"),
-        (["9 rows"], {"flush": "lazy"}, "flush='lazy'"),
-        (["9 rows"], {"of": "key", "flush": "slow", "flush_rows": 5, "shards": 1}, "flush='slow'"),
-        (["all", "9 rows"], {"method": "wid"}, "method='wid' on landmark"),
-        (["5 minutes"], {}, "of='stream' with windows by time"),
-        (["5 minutes", "2 rows"], {**BY_ARRIVAL, "early": True}, "early=True.*slide by 2 rows"),
-        (["5 minutes", "2 rows"], {**BY_ARRIVAL, "output": "eager"}, "output='eager' on landmark"),
-        (["5 minutes", "2 rows"], {**BY_ARRIVAL, "flush": "lazy"}, "flush='lazy'"),
-        (["5 minutes", "2 rows"], {**BY_ARRIVAL, "allowed_lateness": "1 s"}, "allowed_lateness"),
-        (["5 minutes", "2 rows"], {**BY_ARRIVAL, "method": "wid"}, "method='wid' on landmark"),
-        (["5 minutes", "3 rows"], {"of": "key", "early": True}, "early=True.*slide by 3 rows"),
+        (of_stream("9 rows", lateness="1 s"), "over rows with a method"),
+        (of_stream("9 rows", emit="eager"), "over rows with a method"),
+        (of_stream("9 rows", lateness=LATE), "dead_letters=True"),
+        (of_stream("9 rows", emit=LAZY), "flush='lazy'"),
+        (window("9 rows", emit=SLOW, shards=1), "flush='slow'"),
+        (of_stream("all", "9 rows", method="wid"), "method='wid' on landmark"),
+        (of_stream("5 minutes"), "of='stream' with windows by time"),
+        (window(BY_ARRIVAL, emit=EARLY), "early=True.*slide by 2 rows"),
+        (window(BY_ARRIVAL, emit="eager"), "emit='eager' on landmark"),
+        (window(BY_ARRIVAL, emit=LAZY), "flush='lazy'"),
+        (window(BY_ARRIVAL, lateness="1 s"), "a lateness on landmark"),
+        (window(us.Windower("5 minutes", "2 rows", order="arrival", method="wid")), "method='wid' on landmark"),
+        (window("5 minutes", "3 rows", emit=EARLY), "early=True.*slide by 3 rows"),
     ],
 )
-def test_options_that_windows_of_rows_do_not_take(given, options, message):
+def test_options_that_windows_of_rows_do_not_take(steps, message):
     with pytest.raises(OptionError, match=message):
-        made(of_stream(*given, **options))
+        made(steps)
 
 
 def revised(stream: Any) -> Any:
-    return window("1 minute", early=True)(stream)
+    return window("1 minute", emit=us.Emission("all", early=True))(stream)
 
 
 @pytest.mark.parametrize(
@@ -133,18 +137,18 @@ def revised(stream: Any) -> Any:
         (lambda stream: stream.queue(policy="fifo"), SchemaError, "leaves rows out"),
         (lambda stream: stream.where("speed > 0", on_leave="delete"), SchemaError, "tombstone"),
         (lambda stream: revised(stream).where("n > 1"), SchemaError, "several times"),
-        (window("2 rows", of="stream", early=True), SchemaError, "several times"),
-        (revised, OptionError, "given again"),
+        (window(us.Windower("2 rows", of="stream"), emit=us.Emission("all", early=True)), SchemaError, "several times"),
+        (revised, OptionError, "re-emitted"),
     ],
 )
-def test_rows_that_are_missing_or_taken_back_are_refused(steps, error, message):
+def test_rows_that_are_missing_or_retracted_are_refused(steps, error, message):
     with pytest.raises(error, match=message):
-        made(lambda stream: steps(stream).window("9 rows", of="stream", output="all").agg(rows=us.count()))
+        made(lambda stream: steps(stream).window(us.Windower("9 rows", of="stream"), emit="all").agg(rows=us.count()))
 
 
 def test_a_window_by_time_over_windows_of_rows_would_never_close():
     def steps(stream: Any) -> Any:
-        return window("3 rows", of="stream")(stream).window("1 minute", time_format="epoch_us").agg(n=us.count())
+        return window(us.Windower("3 rows", of="stream"))(stream).window("1 minute").agg(n=us.count())
 
     with pytest.raises(OptionError, match="their times are row numbers"):
         made(steps)
@@ -171,7 +175,7 @@ def test_groups_across_keys_and_windows_over_them():
 
     def steps(stream: Any) -> Any:
         routes = window("5 minutes", by=("bus", "route"))(stream)
-        return routes.window("10 minutes", by="route", output="all").agg(rows=us.sum("n"), buses=us.count())
+        return routes.window("10 minutes", by="route", emit="all").agg(rows=us.sum("n"), buses=us.count())
 
     two = made(steps)
     two.batch(OF_ROUTES)
@@ -205,7 +209,7 @@ def keys(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def test_slow_flush_needs_no_rows_and_ends():
-    t = made(window("5 minutes", shards=1, flush="slow", flush_rows=2))
+    t = made(window("5 minutes", shards=1, emit=us.Emission("all", flush="slow", flush_rows=2)))
     t.batch([row(key, 1) for key in "abcde"])
     assert keys(t.batch(punctuation=at(5))) == ["a", "b"]
     t.restart()
@@ -216,7 +220,7 @@ def test_slow_flush_needs_no_rows_and_ends():
 
 
 def test_lazy_flush_waits_for_the_keys_next_row_or_later_windows():
-    t = made(window("5 minutes", shards=1, flush="lazy", flush_windows=2))
+    t = made(window("5 minutes", shards=1, emit=us.Emission("all", flush="lazy", flush_windows=2)))
     t.batch([row(key, 1) for key in "abc"])
     assert t.batch(punctuation=at(5)) == []
     assert keys(t.batch([row("b", 6)])) == ["b"]
@@ -229,8 +233,8 @@ def test_a_window_over_windows_waits_for_results_that_have_not_left():
     """Punctuation follows the results: else the outer window would close without some of them."""
 
     def steps(stream: Any) -> Any:
-        inner = window("1 minute", shards=1, flush="slow", flush_rows=1)(stream)
-        return inner.window("5 minutes", output="all", shards=1).agg(total=us.sum("n"))
+        inner = window("1 minute", shards=1, emit=us.Emission("all", flush="slow", flush_rows=1))(stream)
+        return inner.window("5 minutes", shards=1, emit="all").agg(total=us.sum("n"))
 
     t = made(steps)
     t.batch([row("a", minute) for minute in (0.1, 1.1, 2.1, 3.1, 4.1)])  # the first result leaves
@@ -248,20 +252,20 @@ def test_a_window_over_windows_waits_for_results_that_have_not_left():
         ({"flush": "never"}, "flush='never'"),
         ({"flush": "slow"}, "flush_rows=None"),
         ({"flush": "lazy", "flush_rows": 5}, "flush_rows=5"),
-        ({"flush": "slow", "flush_rows": 3, "shards": 4}, "flush_rows=3 for 4 shards"),
+        ({"flush": "slow", "flush_rows": 3}, "flush_rows=3 for 4 shards"),
         ({"flush_windows": 2}, "flush_windows=2 with flush='eager'"),
         ({"flush": "lazy", "flush_windows": 0}, "flush_windows=0"),
     ],
 )
 def test_a_flush_that_makes_no_sense_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        made(window("5 minutes", **options))
+        made(lambda stream: stream.window("5 minutes", emit=us.Emission(**options), shards=4).agg(n=us.count()))
 
 
 @pytest.mark.parametrize(("output", "finals"), [("latest", [False, True]), ("all", [True, True])])
 def test_with_latest_a_table_by_window_keeps_the_early_result_of_a_window_that_was_passed_over(output, finals):
     """As docs/windows.md says: the key's own table has the latest window alone, and `all` gives every final result."""
-    t = made(window("10 minutes", output=output, early=True), watermark=us.Watermark.embedded())
+    t = made(window("10 minutes", emit=us.Emission(output, early=True)), watermark=us.Watermark.embedded())
     for minute in (5, 15):
         t.batch([row("a", minute)])
     t.batch(punctuation=at(30))

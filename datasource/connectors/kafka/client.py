@@ -316,7 +316,7 @@ def lost(topic: str, partition: int, what: str) -> FeedChangedError:
     return FeedChangedError(
         f"partition {partition} of topic {topic!r} {what}",
         expected="every message from the recorded offset on",
-        hint="set failOnDataLoss=false to go on with what is there and have the rest counted, or start with a new "
+        hint="set failOnDataLoss=false to continue with what is there and have the rest counted, or start with a new "
         "checkpoint; "
         "a longer retention keeps messages until they are read",
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from ....conf.errors import OptionError
+from ....conf.options import flag_argument
 from ....core.feedback.reports import JoinReport, read_reports
 from ....core.rows.exact_integers import HIGHEST
 from ...runtime.ticks import TickSource
@@ -86,80 +87,91 @@ def choose(load: float, alpha: float) -> Mode:
     return "filter" if load >= alpha else "sync"
 
 
-OutputOrder = Literal["event_time"]
-"""The order in which results leave: that of their times."""
+@dataclasses.dataclass(frozen=True)
+class OrderedRelease:
+    """Results of a join in the order of event time: an argument `emit` of :meth:`~upstream.UpdateStream.join`.
+
+    A join that needs nothing but the order takes a word: ``emit="ordered"``.
+
+    Parameters
+    ----------
+    method
+        ``filter`` holds results, ``sync`` holds rows, and ``adaptive`` chooses: it holds results while `cost` times the
+        window times both arrival rates is at least `alpha`.
+    cost
+        For ``adaptive``: seconds to compare two rows [default: as measured].
+    alpha
+        For ``adaptive``: the load from which on results are held [default: 0.3].
+    dead_letters
+        Write results that come too late for the order to the dead-letter table. They are counted in any case.
+
+    Raises
+    ------
+    OptionError
+        An argument makes no sense, or two do not go together.
+
+    Examples
+    --------
+    >>> near = us.Interval(before="2 minutes", after="3 minutes")
+    >>> both = stream.join(other, on="vehicle_id", within=near, emit=us.OrderedRelease("sync"))
+    """
+
+    method: Release = "filter"
+    _: dataclasses.KW_ONLY
+    cost: float | None = None
+    alpha: float | None = None
+    dead_letters: bool = False
+
+    def __post_init__(self) -> None:
+        flag_argument("dead_letters", self.dead_letters)
+        alpha, cost = cast("Any", self.alpha), cast("Any", self.cost)  # whatever was given
+        if self.method not in get_args(Release):
+            raise OptionError(
+                f"method={self.method!r}",
+                expected="'filter', which holds results, 'sync', which orders rows, or 'adaptive', which chooses",
+                hint="correct method",
+            )
+        if self.method != "adaptive" and (cost is not None or alpha is not None):
+            raise OptionError(
+                f"cost and alpha with method={self.method!r}",
+                expected="method='adaptive', which chooses by them",
+                hint="leave them out",
+            )
+        if alpha is not None and (isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < 1):
+            raise OptionError(
+                f"alpha={alpha!r}",
+                expected="a number from 0 to below 1: the share of the time from which on results are held",
+                hint="0.3 takes a quarter or more off the response time",
+            )
+        if cost is not None and (
+            isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 < cost < math.inf
+        ):
+            raise OptionError(
+                f"cost={cost!r}",
+                expected="seconds, more than 0: what it takes to compare two rows, such as 5e-8",
+                hint="leave it out: it is measured",
+            )
 
 
-def release_plan(
-    output_order: Any,
-    release: Any,
-    *,
-    output: str,
-    cost: Any,
-    alpha: Any,
-    set_aside: Any,
-    window: float,
-    unit_us: int | None,
-) -> ReleasePlan | None:
-    """Return the release of a join from arguments of ``UpdateStream.join``; None without an `output_order`.
+def release_plan(asked: OrderedRelease, window: float, unit_us: int | None) -> ReleasePlan:
+    """Return the release of a join.
 
     `window` is the distance over which a row looks back on the other side, in units of the time column. `unit_us` has
     the microseconds of one unit; None if unknown.
     """
-    if output_order is None:
-        given = {"release": release, "cost": cost, "alpha": alpha, "set_aside": set_aside}
-        alone = [name for name, value in given.items() if value is not None]
-        if alone:
-            raise OptionError(
-                f"{', '.join(alone)} in a join whose results leave in any order",
-                expected="output_order='event_time' beside it",
-                hint="ask for the order, or leave it out",
-            )
-        return None
-    if output_order not in get_args(OutputOrder):
+    if asked.method == "adaptive" and unit_us is None:
         raise OptionError(
-            f"output_order={output_order!r}", expected="'event_time'", hint="leave it out if any order will do"
+            "emit=us.OrderedRelease('adaptive'), and the time column holds numbers of an unknown unit",
+            expected="a time in which the length of the window is known: it determines how many rows a row is compared "
+            "with",
+            hint="give time_format='epoch_ms' where the stream is made; or choose 'sync' or 'filter'",
         )
-    release = "filter" if release is None else release
-    if release not in get_args(Release):
-        raise OptionError(
-            f"release={release!r}",
-            expected="'filter', which holds results, 'sync', which orders rows, or 'adaptive', which chooses",
-            hint="correct release",
-        )
-    if output != "all":
-        raise OptionError(
-            f"output={output!r} with output_order='event_time'",
-            expected="output='all': the newest pair of a batch leaves at once, and one that is held is not the newest",
-            hint="leave output_order out; the table keeps the newest pair in any order",
-        )
-    if release != "adaptive" and (cost is not None or alpha is not None):
-        raise OptionError(
-            f"cost and alpha with release={release!r}",
-            expected="release='adaptive', which chooses by them",
-            hint="leave them out",
-        )
-    if release == "adaptive" and unit_us is None:
-        raise OptionError(
-            "release='adaptive', and the time column holds numbers",
-            expected="a time in which the length of the window is known, to say how many rows a row is compared with",
-            hint="say what the numbers count: join(…, time_format='epoch_ms'); or choose 'sync' or 'filter'",
-        )
-    threshold = ALPHA if alpha is None else alpha
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold < 1:
-        raise OptionError(
-            f"alpha={alpha!r}",
-            expected="a number from 0 to below 1: the share of the time from which on results are held",
-            hint="0.3 takes a quarter or more off the response time",
-        )
-    if cost is not None and (isinstance(cost, bool) or not isinstance(cost, int | float) or not 0 < cost < math.inf):
-        raise OptionError(
-            f"cost={cost!r}",
-            expected="seconds, more than 0: what it takes to compare two rows, such as 5e-8",
-            hint="leave it out: it is measured",
-        )
-    seconds = None if unit_us is None else window * unit_us / 1e6
-    return ReleasePlan(release, None if cost is None else float(cost), float(threshold), seconds)
+    return ReleasePlan(
+        asked.method,
+        None if asked.cost is None else float(asked.cost),
+        ALPHA if asked.alpha is None else float(asked.alpha),
+        None if unit_us is None else window * unit_us / 1e6,
+    )
 
 
 @dataclasses.dataclass

@@ -139,7 +139,7 @@ class InputColumns(NamedTuple):
     time: str
 
 
-class OrderedRelease:
+class ReleaseBuffer:
     """Both ways to the order of time, and the switch between them.
 
     In either mode, one queue releases results in the order of time, so a switch never breaks that order. With ``sync``,

@@ -22,16 +22,13 @@ from ...aggregates.algebra import Aggregates
 from ...aggregates.functions import count, sum_
 from ...aggregates.parts import Aggregate
 from ...state.entries import PANE, Entries, lifted
-from ..emission import Emit, expand, output_of, written
+from ..emission import Emit, ResultsFlush, emission_text, expand, written
 from ..kinds import CalendarWindows, LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..panes import PaneWindows, paned
 from ..sessions import Sessions, SessionWindows
 
 Tombstones = Literal["fail", "drop"]
 """The treatment of a tombstone before a window: it ends the query, or it is dropped and counted."""
-
-ResultsFlush = Literal["eager", "slow", "lazy"]
-"""The release of closed windows' results: all at once, some in each batch, or each with its key's next rows."""
 
 Method = Literal["wid", "paned", "adaptive", "buffering"]
 """The methods of computing windows, with the same results."""
@@ -88,12 +85,6 @@ class WindowPlan:
         check_time_zone("time_zone", self.time_zone)
         text_argument("time_format", self.time_format)
         count_argument("shards", self.shards)
-        count_argument("flush_windows", self.flush_windows)
-        if self.flush != "lazy" and self.flush_windows != 1:
-            raise OptionError(
-                f"flush_windows={self.flush_windows} with flush={self.flush!r}",
-                expected="flush_windows with flush='lazy' only",
-            )
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -122,8 +113,8 @@ class WindowPlan:
         return self.emit.endswith("early")
 
     @property
-    def output_text(self) -> str:
-        """:attr:`emit` as the user writes it, such as ``output='all', early=True``."""
+    def emission(self) -> str:
+        """:attr:`emit` as the user writes it, such as ``emit='all'``."""
         return written(self.emit)
 
     @property
@@ -187,7 +178,7 @@ class WindowPlan:
             "key": ", ".join(self.key),
             "time": self._time_text,
             "window": str(self.windows),
-            "output": output_of(self.emit),
+            "emit": emission_text(self.emit),
             "method": self.method,
             "allowed lateness": f"{self.lateness_us} us",
             "shards": str(self.shards),
@@ -288,8 +279,8 @@ def left_out_by_windows(plan: WindowPlan) -> IncompleteInput | None:
     """Return why another window cannot count these windows' results, or None if it can."""
     if plan.early:
         return IncompleteInput(
-            f"{plan.output_text} gives a window several times, and another window would count each of them",
-            'give this window and the one before it output="all": a revised window then replaces the one before; or '
+            f"{plan.emission} gives a window several times, and another window would count each of them",
+            'give this window and the one before it emit="all": a revised window then replaces the one before; or '
             "leave early out",
         )
     if not plan.every:
@@ -298,14 +289,14 @@ def left_out_by_windows(plan: WindowPlan) -> IncompleteInput | None:
             "eager": "passes over the windows that start while a key is committed to another one",
         }
         return IncompleteInput(
-            f"{plan.output_text} {passes[plan.emit]}, so another window's results would depend on the batches",
-            'give the window before output="all", which gives every window once',
+            f"{plan.emission} {passes[plan.emit]}, so another window's results would depend on the batches",
+            'give the window before emit="all", which emits every window once',
         )
     if plan.lateness_us:
         return IncompleteInput(
-            "with allowed_lateness a window that is corrected is given again, and another window would count both",
-            'give this window output="all": a corrected window then replaces the one before; or leave '
-            "allowed_lateness out",
+            "a window with an allowed lateness re-emits a result that is corrected, and another window would count "
+            "both",
+            'give this window emit="all": a corrected window then replaces the one before; or leave lateness out',
         )
     return None
 

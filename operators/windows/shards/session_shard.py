@@ -145,7 +145,7 @@ class SessionShard(WindowStateShard):
         self._pages = KeyPages(
             self._store, "sessions", _NUMBER, schema, head.get("sessions", {}), (_OPEN, _KEPT, _SINCE)
         )
-        # Only what may be given again has to be taken back when another session swallows it.
+        # Only a result that may be re-emitted has to be retracted when another session absorbs it.
         again = plan.early or plan.lateness_us > 0
         self._given = GivenSessions(self._store, plan, head.get("given", {})) if again else None
         self._ahead = key_bounds(plan, self._store, head, number)
@@ -335,7 +335,7 @@ class SessionShard(WindowStateShard):
         lateness = self._plan.lateness_us
         finite = np.maximum(bounds, LOWEST + lateness + 1) - lateness
         ends = np.where((bounds == ENDED) | (bounds == LOWEST), bounds, finite)
-        # What may still be taken back has the time that it was given with.
+        # A result that may still be retracted has the time with which it was emitted.
         return ends if self._given is None else np.minimum(ends, self._given.least_end)
 
 

@@ -124,7 +124,7 @@ def test_a_step_is_moved_to_a_bare_source_and_over_a_choice_of_columns(spark, fo
 
 def test_steps_before_a_queue_or_a_window_leave_the_source_as_frames(spark, folder, tmp_path):
     mapped = stream_of(feed(spark, folder)).map(doubled, "double BIGINT")
-    windows = mapped.window("10 ms", time_format="epoch_ms", shards=2).agg(total=aggregates.sum("double"))
+    windows = mapped.window("10 ms", shards=2).agg(total=aggregates.sum("double"))
     for last in (stream_of(feed(spark, folder)).queue(), mapped.queue(), windows):
         df = last.dataframe(tmp_path / "checkpoint")
         assert columns_read(df) == FRAMES

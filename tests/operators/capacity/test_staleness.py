@@ -86,9 +86,9 @@ def test_what_one_result_adds():
     run = account.finish(10_000_000)
     assert run.per_key.tolist() == pytest.approx([(2.0 + (16 - 1) / 2) / 10, 0.0])
     assert run.mean == pytest.approx(run.per_key[0] / 2)
-    assert run.most_stale(1)[0].tolist() == [0]
-    assert run.most_stale(5)[0].tolist() == [0, 1]
-    assert run.most_stale(0)[0].tolist() == []
+    assert run.stalest(1)[0].tolist() == [0]
+    assert run.stalest(5)[0].tolist() == [0, 1]
+    assert run.stalest(0)[0].tolist() == []
 
 
 def test_weight_counts_a_key_several_times():

@@ -84,11 +84,11 @@ def test_files_of_spark_end_in_the_latest_table_and_aside_though_the_query_dies(
         return batch.select(["v"]).rename_columns(["value"])
 
     write_files(feed, 0, 2)
-    begun = stream_of(spark, feed, tmp_path, set_aside="late", watermark=watermark)
+    begun = stream_of(spark, feed, tmp_path, dead_letter_rows="late", watermark=watermark)
     assert begun.schema.names == ["feed", "k", "s", "n", "v", "t", "_upstream"]
     run(begun.map(dies, "value BIGINT"), tmp_path)
     write_files(feed, 2, 8)
-    continued = stream_of(spark, feed, tmp_path, set_aside="late", watermark=watermark)
+    continued = stream_of(spark, feed, tmp_path, dead_letter_rows="late", watermark=watermark)
     broken.write_text("250")
     with pytest.raises(Exception, match="the machine is gone"):
         run(continued.map(dies, "value BIGINT"), tmp_path)

@@ -36,8 +36,8 @@ def start(spark, home):
         )
         for name in ("busy", "silent")
     )  # fmt: skip
-    near = us.interval(before="1 hour", after="1 hour")
-    both = busy.join(silent, on="k", within=near, time_format="epoch_ms", output_order="event_time", shards=2)
+    near = us.Interval(before="1 hour", after="1 hour")
+    both = busy.join(silent, on="k", within=near, shards=2, emit="ordered")
     writer = both.write(
         str(home / "table"), checkpoint=str(home / "checkpoint"), key=("k", "left_row", "right_row"), buckets=1
     )

@@ -404,7 +404,7 @@ def arrived(keys, arrivals, seq=0):
 
 def reporting(**changes):
     given = {"key": ("k", "first_arrival"), "time": None, "shards": 2, "policy": "in-place", "page_slots": 4}
-    return ShardPlan(**{**given, "most_stale": 3, **changes})
+    return ShardPlan(**{**given, "stalest_keys": 3, **changes})
 
 
 arriving = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), max_size=20)
@@ -433,10 +433,10 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
     oldest = {}
     for key, at in pending:
         oldest[key] = min(oldest.get(key, at), at)
-    if not any(each.most_stale for each in read_reports(queue_folder(str(checkpoint)), QueueReport)):
+    if not any(each.stalest_keys for each in read_reports(queue_folder(str(checkpoint)), QueueReport)):
         assert pending == []
         return
-    found = upstream.most_stale(checkpoint, 3, now_us=1_000_000)
+    found = upstream.stalest_keys(checkpoint, 3, now_us=1_000_000)
     assert found.column_names == ["k", "first_arrival", "first_arrival", "age_s", "covered"]
     got = [
         (1_000_000 - round(age * 1e6), key) for age, key in zip(found[3].to_pylist(), found[0].to_pylist(), strict=True)
@@ -448,24 +448,24 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
 
 def test_what_the_queue_does_not_report_is_refused(tmp_path):
     with pytest.raises(OptionError, match="no queue has reported"):
-        upstream.most_stale(tmp_path)
+        upstream.stalest_keys(tmp_path)
     folder = queue_folder(str(tmp_path))
     _, report = QueueShard(0, reporting(), DictStore()).run(
         [to_frame(arrived([1], [1]))], control=Control(2, 0).to_json()
     )
     write_report(folder, report)
-    assert upstream.most_stale(tmp_path, 3).num_rows == 1
+    assert upstream.stalest_keys(tmp_path, 3).num_rows == 1
     for k in (0, 4):
-        with pytest.raises(OptionError, match="most_stale="):
-            upstream.most_stale(tmp_path, k)
+        with pytest.raises(OptionError, match="stalest_keys="):
+            upstream.stalest_keys(tmp_path, k)
     # A shard that has not reported since the option was given may hide staler keys.
-    write_report(folder, dataclasses.replace(report, shard=1, most_stale=None))
+    write_report(folder, dataclasses.replace(report, shard=1, stalest_keys=None))
     with pytest.raises(OptionError, match="reports 0 keys"):
-        upstream.most_stale(tmp_path, 1)
+        upstream.stalest_keys(tmp_path, 1)
 
 
 def test_only_the_pages_of_the_stalest_are_read():
-    store, big = DictStore(), reporting(page_slots=16, key=("k",), most_stale=2)
+    store, big = DictStore(), reporting(page_slots=16, key=("k",), stalest_keys=2)
     QueueShard(0, big, store).run([to_frame(arrived(range(256), range(256)))], control=Control(256, 0).to_json())
     _, report = QueueShard(0, big, store).run([], control=Control(257, 0).to_json())
     assert report.pages_read == 1

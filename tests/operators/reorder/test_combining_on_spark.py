@@ -92,7 +92,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     with pytest.raises(OptionError, match=r"two branches .* one operator: read a DataFrame as 'a'.*another name"):
         left.merge(left).dataframe(tmp_path / "checkpoint")
     merged = left.merge(right.select("value"), prefer="right", shards=2)
-    windows = merged.window("20 ms", output="all", time_format="epoch_ms", shards=2)
+    windows = merged.window("20 ms", shards=2, emit="all")
     key = {"key": ("key", "window_id"), "event_time": "window_end"}
     write_to_end(windows.agg(n=agg.count()), tmp_path / "table", tmp_path / "checkpoint", **key)
 
@@ -141,7 +141,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
         write_to_end(at_once, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     # Of the next file some rows are below what was promised by then.
     (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
-    again = feed(spark, tmp_path / "feed", "a").ordered(flush="slow", flush_rows=20, shards=2, set_aside="late")
+    again = feed(spark, tmp_path / "feed", "a").ordered(flush="slow", flush_rows=20, shards=2, dead_letters=True)
     write_to_end(again, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     assert [row["value"] for row in read_letters(tmp_path / "checkpoint" / "dead_letters")] == ["too late"]
     described = again.describe(tmp_path / "checkpoint")

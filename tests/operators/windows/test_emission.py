@@ -1,5 +1,7 @@
 """Which windows give a result: what a user writes, and what a plan has."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,8 @@ from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.operators.windows.emission import (
     MOST_PAIRS,
     NONE,
+    Emission,
+    emission_for,
     emit_for,
     expand,
     latest_fully_arrived,
@@ -22,18 +26,48 @@ from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindow
 
 
 @pytest.mark.parametrize(
-    ("output", "early", "emit", "text"),
+    ("results", "early", "emit", "text"),
     [
-        ("latest", False, "lazy", "output='latest'"),
-        ("latest", True, "early", "output='latest', early=True"),
-        ("all", False, "all", "output='all'"),
-        ("all", True, "all+early", "output='all', early=True"),
-        ("eager", False, "eager", "output='eager'"),
+        ("latest", False, "lazy", "emit='latest'"),
+        ("latest", True, "early", "emit=us.Emission('latest', early=True)"),
+        ("all", False, "all", "emit='all'"),
+        ("all", True, "all+early", "emit=us.Emission('all', early=True)"),
+        ("eager", False, "eager", "emit='eager'"),
     ],
 )
-def test_each_emission_has_one_spelling(output, early, emit, text):
-    assert emit_for(output, early=early) == emit
+def test_each_emission_has_one_spelling(results, early, emit, text):
+    assert emit_for(Emission(results, early=early)) == emit
     assert written(emit) == text
+
+
+def test_a_step_has_a_default_and_takes_a_word_or_an_emission():
+    assert emission_for("join", "latest", ("all", "latest")) == Emission("latest")
+    assert emission_for("join", Emission(early=True), ("all", "latest")) == Emission("all", early=True)
+    slow = Emission(flush="slow", flush_rows=5)
+    assert emission_for("window", slow, ("latest", "all"), flush=True) == dataclasses.replace(slow, results="latest")
+    for emit, words in (
+        ("eager", r"join\(…, emit='eager'\).*'all', 'latest', or us.Emission"),
+        (Emission("eager"), r"emit=Emission\(results='eager'"),
+        (None, "emit=None"),
+        (slow, "flush='slow'"),
+    ):
+        with pytest.raises(OptionError, match=words):
+            emission_for("join", emit, ("all", "latest"))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"results": "some"}, "results='some'"),
+        ({"early": "yes"}, "early='yes'"),
+        ({"results": "eager", "early": True}, "'eager', early=True"),
+        ({"flush": 5}, "flush=5"),
+        ({"flush_windows": "1"}, "flush_windows='1'"),
+    ],
+)
+def test_what_is_no_emission_is_refused(given, words):
+    with pytest.raises(OptionError, match=words):
+        Emission(**given)
 
 
 @given(st.lists(st.tuples(st.integers(-20, 20), st.integers(-3, 6)), max_size=20))

@@ -14,12 +14,16 @@ from upstream.operators.windows.kinds import (
     SlidingWindows,
 )
 from upstream.operators.windows.parse import (
+    Lateness,
+    Windower,
     landmark_by_rows,
     landmark_by_time,
     slide_by_tuple,
     window_by_rows,
     window_by_time,
+    windower_for,
     windows_asked,
+    windows_of_groups,
 )
 
 MINUTE = 60_000_000
@@ -94,18 +98,23 @@ BY_ARRIVAL = {"order": "arrival"}
     ],
 )
 def test_which_rows_are_counted_and_in_which_order(asked, counting, wanted, of_rows):
-    assert windows_asked(*asked, None, None, **counting) == (wanted, of_rows)
+    assert windows_asked(Windower(*asked, **counting)) == (wanted, of_rows)
 
 
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: windows_asked("5 s", None, None, None, of="all"), "of='all'. Expected: 'key'.*'stream'"),
-        (lambda: windows_asked("5 s", "2 rows", None, None, order="rank"), "order='rank'. Expected: 'time' or"),
-        (lambda: windows_asked("5 s", None, None, None, of="stream"), "of='stream' with windows by time"),
-        (lambda: windows_asked("5 rows", None, None, None, order="time"), "order='time' with windows of rows"),
-        (lambda: windows_asked("all", "2 s", None, None, order="arrival"), "order='arrival' with windows that count"),
-        (lambda: windows_asked("5 s", None, None, None, order="time"), "order='time' with windows that count no rows"),
+        (lambda: Windower("5 s", of="all"), "of='all'. Expected: one of key, stream"),
+        (lambda: Windower("5 s", "2 rows", order="rank"), "order='rank'. Expected: one of time, arrival"),
+        (lambda: Windower("1 day", zone=5), "zone=5"),
+        (lambda: windower_for(Windower("1 day"), None, "UTC"), "zone='UTC' beside it"),
+        (lambda: Lateness(5), "lateness=5"),
+        (lambda: Lateness(dead_letters="late"), "dead_letters='late'"),
+        (lambda: windows_of_groups(Windower("5 s", method="wid")), "method='wid'"),
+        (lambda: windows_asked(Windower("5 s", of="stream")), "of='stream' with windows by time"),
+        (lambda: windows_asked(Windower("5 rows", order="time")), "order='time' with windows of rows"),
+        (lambda: windows_asked(Windower("all", "2 s", order="arrival")), "order='arrival' with windows that count"),
+        (lambda: windows_asked(Windower("5 s", order="time")), "order='time' with windows that count no rows"),
         (lambda: window_by_time("ten minutes"), r"RANGE is 'ten minutes', which is not a duration.*'10 minutes'"),
         (lambda: window_by_time(10), "RANGE is 10, which is not a duration.*window_by_rows"),
         (lambda: window_by_time("10 rows"), "RANGE is '10 rows', which is not a duration.*window_by_rows"),

@@ -57,7 +57,7 @@ def holders(folder: Path, secret: str) -> set[str]:
 
 def grown(make_sink: Any, tmp_path: Path) -> Sink:
     """Rows, dead rows, deletions, late and conflicting rows of each key, over some versions."""
-    aside = {"setAside": "late,conflicts,text", "deadLetters": str(tmp_path / "letters")}
+    aside = {"deadLetterRows": "late,conflicts,text", "deadLetters": str(tmp_path / "letters")}
     sink = make_sink(COLUMNS, buckets="2", maintenance="off", **aside)
     others = [f"other{number}@example.org" for number in range(40)]
     sink.write(0, [sink.rows([(key, 5, "a") for key in [*KEYS, *others]]), sink.punctuation(20)])

@@ -51,7 +51,7 @@ def others_commit(sink: Any, times: int) -> None:
 @pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "forgotten"])
 @pytest.mark.parametrize("times", [255, 256, 300])
 def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, remembered, times):
-    sink = make_sink(setAside="late")
+    sink = make_sink(deadLetterRows="late")
     sink.write(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     others_commit(sink, times)
     if not remembered:
@@ -65,7 +65,7 @@ def test_low_watermarks_outlive_any_number_of_foreign_commits(make_sink, remembe
 
 
 def test_late_rows_are_put_out_however_much_others_have_committed(make_sink):
-    sink = make_sink(setAside="late")
+    sink = make_sink(deadLetterRows="late")
     sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
     rows = [sink.rows([(2, 9, "late")], seq=10)]
     with dying_at(CommitStep.MAINTAINED):
@@ -93,7 +93,7 @@ def report(
         "ready_at_us": None,
         "places": [],
         "ages": Ages(),
-        "most_stale": None,
+        "stalest_keys": None,
     }
     write_report(queue_folder(str(sink.checkpoint), queue), QueueReport(**{**values, **changes}))
 

@@ -23,7 +23,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from
 
 @pytest.fixture
 def declared(make_sink):
-    return make_sink(setAside="late, conflicts")
+    return make_sink(deadLetterRows="late, conflicts")
 
 
 def put_aside(sink: Any, reason: str) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def test_late_rows_are_counted_copied_and_take_part(declared):
 
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64()])
 def test_late_by_any_kind_of_time(make_sink, kind):
-    sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), setAside="late")
+    sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), deadLetterRows="late")
     at = [
         pa.array([day], pa.int32()).cast(pa.date32()).cast(kind)[0].as_py()
         if not pa.types.is_floating(kind)
@@ -85,7 +85,7 @@ def test_each_is_put_aside_once_wherever_a_process_dies(new_sink, data, rows, ke
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
     sink = new_sink(history=keep, buckets="2")
-    sink.options |= {"setAside": "late,conflicts", "deadLetters": f"{sink.folder}/letters"}
+    sink.options |= {"deadLetterRows": "late,conflicts", "deadLetters": f"{sink.folder}/letters"}
     bound, late = -100, Counter[tuple[Any, ...]]()
     for batch_id, batch in enumerate(batches):
         late.update((key, time, content) for key, time, content, _, _ in batch if time < bound)
@@ -141,7 +141,7 @@ def test_an_output_given_up_still_gets_what_its_last_commit_named(declared):
     with dying_at(CommitStep.MAINTAINED):
         declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     kept = declared.options
-    declared.options = {name: value for name, value in kept.items() if name != "setAside"}
+    declared.options = {name: value for name, value in kept.items() if name != "deadLetterRows"}
     declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     declared.options = kept
     assert [row["v"] for row in put_aside(declared, "late")] == ["late"]
@@ -150,7 +150,9 @@ def test_an_output_given_up_still_gets_what_its_last_commit_named(declared):
 def test_others_append_at_the_same_moment(declared, make_sink, monkeypatch, tmp_path):
     shared = str(tmp_path / "letters")
     declared.options |= {"deadLetters": shared}
-    other = make_sink(query_id="query-2", **{name: declared.options[name] for name in ("setAside", "deadLetters")})
+    other = make_sink(
+        query_id="query-2", **{name: declared.options[name] for name in ("deadLetterRows", "deadLetters")}
+    )
     other.folder /= "other"
     other.__post_init__()
     transact, raced = DeltaTable.create_write_transaction, []
@@ -176,14 +178,14 @@ def test_a_failed_task_leaves_no_file(declared):
 
 def test_outputs_that_cannot_be(make_sink, tmp_path):
     with pytest.raises(OptionError, match="path and deadLetters are both"):
-        make_sink(setAside="late", deadLetters=str(tmp_path / "table")).writer()
-    with pytest.raises(OptionError, match="setAside"):
-        make_sink(setAside="late, or not").writer()
+        make_sink(deadLetterRows="late", deadLetters=str(tmp_path / "table")).writer()
+    with pytest.raises(OptionError, match="deadLetterRows"):
+        make_sink(deadLetterRows="late, or not").writer()
     DeltaTable.create(str(tmp_path / "taken"), pa.schema([("v", pa.int64())]))
     with pytest.raises(TableError, match="it is a table of others, without batch, origin, reason, payload"):
-        make_sink(setAside="late", deadLetters=str(tmp_path / "taken")).writer()
+        make_sink(deadLetterRows="late", deadLetters=str(tmp_path / "taken")).writer()
     (tmp_path / "file").write_text("")
-    sink = make_sink(setAside="conflicts", deadLetters=str(tmp_path / "file"))
+    sink = make_sink(deadLetterRows="conflicts", deadLetters=str(tmp_path / "file"))
     with pytest.raises((TableError, NotADirectoryError, OSError)):
         sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
 
@@ -191,7 +193,7 @@ def test_outputs_that_cannot_be(make_sink, tmp_path):
 @pytest.mark.parametrize("column", ["k", "v"])
 def test_rows_with_text_that_is_none_are_kept_out(make_sink, column):
     columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
-    sink = make_sink(columns, setAside="text", buckets="2")
+    sink = make_sink(columns, deadLetterRows="text", buckets="2")
     rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]
     sink.write(0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
     assert sink.latest() == {"b": (1, "y")}

@@ -122,7 +122,7 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink):
         ({"history": "latest 0"}, "'latest N' or all"),
         ({"history": "newest"}, "is not latest"),
         ({"history": "all", "deleteWhen": "v"}, "deleteWhen needs a history other than all"),
-        ({"history": "all", "setAside": "conflicts"}, "setAside=conflicts needs eventTime"),
+        ({"history": "all", "deadLetterRows": "conflicts"}, "deadLetterRows=conflicts needs eventTime"),
         ({"key": ""}, "not told its key"),
     ],
 )

@@ -39,7 +39,7 @@ def test_neither_a_table_nor_its_outputs_begin_in_a_folder_of_input(make_sink, t
     (tmp_path / "feed").mkdir()
     (tmp_path / "feed" / "input.csv").touch()
     for option in ("path", "metricsLocation", "deadLetters"):
-        sink = make_sink(setAside="late")
+        sink = make_sink(deadLetterRows="late")
         with pytest.raises(TableError, match=r"/feed.*the folder has a file already: input\.csv"):
             check_sink({**sink.given, option: str(tmp_path / "feed")}, sink.schema)
 

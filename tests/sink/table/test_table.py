@@ -106,6 +106,6 @@ def test_key_time_and_buckets_are_the_tables(tmp_path):
     found = recorded_options({"path": str(sink.path)})
     assert (found["key"], found["eventTime"], found["buckets"]) == ("k", "t", "4")
     # Late rows need a time, which is known only when the table has been read.
-    given = {"path": str(sink.path), "setAside": "late,conflicts", "history": "2"}
+    given = {"path": str(sink.path), "deadLetterRows": "late,conflicts", "history": "2"}
     assert recorded_options(given)["eventTime"] == "t"
-    assert recorded_options({"path": str(tmp_path / "t"), "setAside": "late"}) == {}
+    assert recorded_options({"path": str(tmp_path / "t"), "deadLetterRows": "late"}) == {}

@@ -8,6 +8,7 @@ from upstream.core.feedback.reports import JoinReport, write_report
 from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.joins.release.choice import (
     MeasuredCost,
+    OrderedRelease,
     ReleasePlan,
     ReleasePlanner,
     bounds_inside,
@@ -38,43 +39,33 @@ def test_rows_enter_at_the_least_bound_or_at_once():
     assert bounds_inside("filter", [5, 3]) == [5, 3]
 
 
-NOTHING = {"output": "all", "cost": None, "alpha": None, "set_aside": None, "window": 60_000_000.0, "unit_us": 1}
-
-
-def test_what_is_not_asked_for_is_not_done():
-    assert release_plan(None, None, **NOTHING) is None
-
-
-def test_results_are_held_unless_it_is_said_otherwise():
-    assert release_plan("event_time", None, **NOTHING) == ReleasePlan("filter", None, 0.3, 60.0)
-    assert release_plan("event_time", "sync", **{**NOTHING, "unit_us": None}) == ReleasePlan("sync", None, 0.3, None)
-    given = {**NOTHING, "cost": 5e-8, "alpha": 0, "window": 60_000.0, "unit_us": 1000}
-    assert release_plan("event_time", "adaptive", **given) == ReleasePlan("adaptive", 5e-8, 0.0, 60.0)
+def test_results_are_held_unless_another_method_is_chosen():
+    assert release_plan(OrderedRelease(), 60_000_000.0, 1) == ReleasePlan("filter", None, 0.3, 60.0)
+    assert release_plan(OrderedRelease("sync"), 60_000_000.0, None) == ReleasePlan("sync", None, 0.3, None)
+    adaptive = OrderedRelease("adaptive", cost=5e-8, alpha=0)
+    assert release_plan(adaptive, 60_000.0, 1000) == ReleasePlan("adaptive", 5e-8, 0.0, 60.0)
+    with pytest.raises(OptionError, match="the time column holds numbers"):
+        release_plan(adaptive, 60_000.0, None)
 
 
 @pytest.mark.parametrize(
-    ("order", "release", "given", "message"),
+    ("method", "given", "message"),
     [
-        (None, "sync", {}, "release in a join whose results leave in any order"),
-        (None, None, {"set_aside": "x"}, "set_aside in a join whose results"),
-        (None, None, {"alpha": 0.1, "cost": 1.0}, "cost, alpha in a join whose results"),
-        ("time", None, {}, "output_order='time'"),
-        ("event_time", "both", {}, "release='both'"),
-        ("event_time", None, {"output": "latest"}, "output='latest' with output_order"),
-        ("event_time", None, {"alpha": 0.1}, "cost and alpha with release='filter'"),
-        ("event_time", "sync", {"cost": 0.1}, "cost and alpha with release='sync'"),
-        ("event_time", "adaptive", {"unit_us": None}, "the time column holds numbers"),
-        ("event_time", "adaptive", {"alpha": 1.0}, "alpha=1.0"),
-        ("event_time", "adaptive", {"alpha": -0.1}, "alpha=-0.1"),
-        ("event_time", "adaptive", {"alpha": True}, "alpha=True"),
-        ("event_time", "adaptive", {"cost": 0}, "cost=0"),
-        ("event_time", "adaptive", {"cost": "1 ms"}, "cost='1 ms'"),
-        ("event_time", "adaptive", {"cost": float("inf")}, "cost=inf"),
+        ("both", {}, "method='both'"),
+        ("filter", {"alpha": 0.1}, "cost and alpha with method='filter'"),
+        ("sync", {"cost": 0.1}, "cost and alpha with method='sync'"),
+        ("adaptive", {"alpha": 1.0}, "alpha=1.0"),
+        ("adaptive", {"alpha": -0.1}, "alpha=-0.1"),
+        ("adaptive", {"alpha": True}, "alpha=True"),
+        ("adaptive", {"cost": 0}, "cost=0"),
+        ("adaptive", {"cost": "1 ms"}, "cost='1 ms'"),
+        ("adaptive", {"cost": float("inf")}, "cost=inf"),
+        ("sync", {"dead_letters": "late"}, "dead_letters='late'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(order, release, given, message):
+def test_what_makes_no_sense_is_refused(method, given, message):
     with pytest.raises(OptionError, match=message):
-        release_plan(order, release, **{**NOTHING, **given})
+        OrderedRelease(method, **given)
 
 
 def report(shard=0, batch_id=0, rates=(0.0, 0.0), comparisons=0, spent_s=0.0):
