@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..conf.progress import progress
 from ..conf.units import now_us
 from .failures import CommandFailure
 
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ..conf.progress import ProgressLine
+    from ..sink.figures.summary import CommitSummary
+
 
 UPSTREAM, MERGE = "UpStream", "foreachBatch + MERGE"
-ROWS_PER_SECOND = 5_000
+ROWS_PER_SECOND = 10_000
 KEYS = 5_000
+SKEW = 0.5
 SECONDS_A_ROW = 0.002
 LANES = 2
 _DDL, _SCORE = "key BIGINT, time TIMESTAMP, value DOUBLE", "score DOUBLE"
@@ -30,7 +36,7 @@ _FEED = {
     "connector": "synthetic",
     "rowsPerSecond": str(ROWS_PER_SECOND),
     "keys": str(KEYS),
-    "skew": "0.5",
+    "skew": str(SKEW),
     "arrivals": "poisson",
 }
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -40,44 +46,53 @@ _BARS = " ▁▂▃▄▅▆▇█"
 class AgeReading:
     """The ages of the tables' rows at one moment."""
 
-    second: float  # since the first commit of either table
+    second: float  # since UpStream's table has a row of each key
     ages_s: Mapping[str, float | None]  # by table: the mean age of its rows, in seconds; None while it has none
 
 
 def demo(seconds: float, to: Path, console: Console) -> None:
     """Run both queries, print the ages as they change, and plot them at the end.
 
-    The feed has five times as many rows as the queries can process, since each row waits for a service. One query uses
+    The feed has ten times as many rows as the queries can process, since each row waits for a service. One query uses
     an update queue; the other is the usual ``foreachBatch`` that deduplicates and merges. The folder `to` gets the
     tables, the checkpoints and the plot, in place of an earlier demo's.
     """
     from ..conf.session import session
+    from ..sink.figures.summary import read_summaries
 
     places = _places(to)
     console.print(
         f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
         f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed."
     )
-    with console.status("starting Spark"):
-        spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
+    spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
     readings = list[AgeReading]()
     try:
         queries = [
             _with_queue(spark, places[UPSTREAM]),
             start_merge(spark, _FEED, *_parts(places[MERGE]), work=_scored, lanes=LANES),
         ]
-        with console.status("waiting for the first commit") as status:
-            for reading in _readings(queries, places, seconds):
+        with progress("waiting for the first commit", console) as line:
+            for reading in _readings(queries, places, seconds, line):
                 readings.append(reading)
-                status.update(_line(reading))
+                line.show(_line(reading))
                 if not console.is_terminal and len(readings) % 10 == 1:
                     console.print(_line(reading))
+        began_us = now_us() - int(readings[-1].second * 1e6)
         for query in queries:
             query.stop()
     finally:
         spark.stop()
     for row in sparkline(readings):
         console.print(row, markup=False)
+    commits = [each for _, each in read_summaries(_parts(places[UPSTREAM])[0])]
+    before = [each for each in commits if each.committed_at_us < began_us]
+    if (fixed_s := fixed_cost_s([*before[-1:], *commits[len(before) :]])) is not None:
+        ages = [age for each in readings if (age := each.ages_s[UPSTREAM]) is not None]
+        console.print(
+            f"{UPSTREAM}'s rows were {sum(ages) / len(ages):.1f} s old on average. A batch took {fixed_s:.2f} s "
+            f"besides its rows here, so {least_age_s(fixed_s):.1f} s is the least that the service allows."
+        )
     picture = draw(readings, to / "age.png")
     if picture is None:
         console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
@@ -90,15 +105,43 @@ def mean_age_s(table: str, now: int) -> float | None:
     """Return the mean age of a table's rows at `now` (µs), as a reader of plain Delta sees it; None without rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    mean = pc.mean(_times(table).cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    return None if mean is None else (now - mean) / 1e6
+
+
+def _times(table: str) -> pa.ChunkedArray:
+    """Return the event times of a table's rows; none if there is no table."""
+    import pyarrow as pa
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     try:
-        times = DeltaTable(table).to_pyarrow_table(columns=["time"])["time"]
+        return DeltaTable(table).to_pyarrow_table(columns=["time"])["time"]
     except TableNotFoundError:
+        return pa.chunked_array([], pa.timestamp("us"))
+
+
+def fixed_cost_s(commits: Sequence[CommitSummary]) -> float | None:
+    """Return the mean seconds of a batch besides the service, from successive commits; None without two of them."""
+    if len(commits) < 2:
         return None
-    mean = pc.mean(times.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
-    return None if mean is None else (now - mean) / 1e6
+    took_s = (commits[-1].committed_at_us - commits[0].committed_at_us) / 1e6
+    served_s = sum(each.applied for each in commits[1:]) * SECONDS_A_ROW / LANES
+    return max(took_s - served_s, 0.0) / (len(commits) - 1)
+
+
+def least_age_s(fixed_s: float) -> float:
+    """Return the least mean age of the rows, if each batch takes `fixed_s` besides its rows.
+
+    With n keys, b of them in a batch, and c seconds a row, a key's turn comes every n/b batches of f + c·b seconds. A
+    row is one batch old when it gets visible, and half a turn older on average: (f + c·b) · (1 + n/2b), which is least
+    at (√f + √(c·n/2))². Before that, the newest update of a key is as old as its updates are apart.
+    """
+    turn_s = KEYS * SECONDS_A_ROW / LANES
+    ranks = [(number + 1) ** SKEW for number in range(KEYS)]
+    apart_s = sum(ranks) * sum(1 / each for each in ranks) / KEYS / ROWS_PER_SECOND
+    return (math.sqrt(fixed_s) + math.sqrt(turn_s / 2)) ** 2 + apart_s
 
 
 def sparkline(readings: Sequence[AgeReading]) -> list[str]:
@@ -133,7 +176,7 @@ def draw(readings: Sequence[AgeReading], to: Path) -> Path | None:
         axes.plot(
             [each.second for each in readings], [float("nan") if age is None else age for age in ages], label=name
         )
-    axes.set_xlabel("seconds since the first commit")
+    axes.set_xlabel("seconds since each key has a row")
     axes.set_ylabel("mean age of the rows in the table (s)")
     axes.set_ylim(bottom=0)
     axes.set_title(f"{ROWS_PER_SECOND * SECONDS_A_ROW / LANES:g} times as many rows arrive as can be processed")
@@ -162,18 +205,25 @@ def _parts(place: Path) -> tuple[str, str]:
     return str(place / "table"), str(place / "checkpoint")
 
 
-def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[AgeReading]:
-    """Read the tables' ages each second, from the first commit of either."""
+def _readings(
+    queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float, line: ProgressLine
+) -> Iterator[AgeReading]:
+    """Read the tables' ages each second, once each key has had its turn: before, the table holds the first rows of all.
+
+    Spark's first batches are slow, and what they cost says nothing of later ones.
+    """
     began: float | None = None
     while began is None or time.monotonic() - began < seconds:
         for query in queries:
             error = query.exception()
             if error is not None:
                 raise error
-        ages = {name: mean_age_s(_parts(place)[0], now_us()) for name, place in places.items()}
-        if began is None and any(age is not None for age in ages.values()):
-            began = time.monotonic()
+        if began is None:
+            rows = len(_times(_parts(places[UPSTREAM])[0]))
+            began = time.monotonic() if rows == KEYS else None
+            line.show(f"{rows:,} of {KEYS:,} keys have a row" if rows else "waiting for the first commit")
         if began is not None:
+            ages = {name: mean_age_s(_parts(place)[0], now_us()) for name, place in places.items()}
             yield AgeReading(time.monotonic() - began, ages)
         time.sleep(1)
 

@@ -20,12 +20,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from ..conf.errors import CheckpointError, OptionError
 from ..conf.locations import absolute_location
+from ..conf.progress import progress
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
 from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
-from .live import LiveLine, TimeEstimate, waits_for
+from .live import LiveLine, TimeEstimate, resume_text, waits_for
 from .options import spark_session
 from .status import commit_line
 
@@ -69,25 +70,28 @@ class LatestJob:
     delete_when: str | None = None  # the condition under which a row deletes its key
 
 
-def follow(job: LatestJob, console: Console, log: Path) -> int:
+def follow(job: LatestJob, console: Console, log: Path, until: threading.Event | None = None) -> int:
     """Run the job until it ends, fails, or is stopped; return the exit code.
 
-    Results are exactly once: stopped at any moment and restarted, the job resumes.
+    Results are exactly once: stopped at any moment and restarted, the job resumes. If `until` is given, a run ends when
+    it is set, and a signal interrupts the run.
     """
     from ..datasource.spark_reader import check_source
 
-    with _stop_on_signals() as stop:
-        with console.status("looking at the feed"):
-            check_source(_source_options(job))  # an error need not wait for Java
-        with spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf) as spark:
-            stop.install()  # PySpark has put its own handler in place
-            if stop.signal is not None:
-                return stop.code(job.once)
-            line, ended = _run(job, spark, console, stop)
-        if not job.as_json:
-            console.print(line.farewell())
-        _say_what_was_set_aside(job, console)
-        return 0 if ended else stop.code(job.once)
+    with progress("reading the start of the feed", console):
+        check_source(_source_options(job))  # an error need not wait for Java
+    if resumed := resume_text(TableFolder(job.checkpoint, job.storage)):
+        console.print(resumed, markup=False)
+    # Until Spark has started, a signal ends the process at once.
+    with (
+        spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf) as spark,
+        _stop_on_signals() as stop,
+    ):
+        line, ended = _run(job, spark, console, stop, until or threading.Event())
+    if not job.as_json:
+        console.print(line.farewell())
+    _say_what_was_set_aside(job, console)
+    return 0 if ended else stop.code(interrupts=job.once or until is not None)
 
 
 def statements_of(job: LatestJob) -> str:
@@ -128,12 +132,14 @@ def _value_of(option: str, value: str) -> str:
     return f"env('{re.sub(r'[^A-Z0-9]', '_', option.upper())}')" if SECRET.search(option) else quoted_text(value)
 
 
-def _run(job: LatestJob, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
-    """Run the query; return its live line, and whether it ended by itself."""
+def _run(
+    job: LatestJob, spark: SparkSession, console: Console, stop: _Stop, until: threading.Event
+) -> tuple[LiveLine, bool]:
+    """Run the query; return its live line, and whether it ended other than by a signal."""
     from ..sink.figures.summary import read_summaries
 
     seen = _version(job)
-    with console.status("looking at the feed and the table"):
+    with progress("opening the feed and the table", console):
         query = _start(job, spark)
     line, remaining, shown_s, ended = LiveLine(time.monotonic()), TimeEstimate(), 0.0, False
     book = OffsetBook(TableFolder(job.checkpoint, job.storage))
@@ -148,7 +154,7 @@ def _run(job: LatestJob, spark: SparkSession, console: Console, stop: _Stop) -> 
                 print(commit_line(version, summary), flush=True)
         batch, batch_s, left, reached = _progress(query, book)
         feeds = set(reached.get("progress", ()))
-        ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
+        ended = until.is_set() or (bool(feeds) and feeds <= set(reached.get("ended", ())))
         # A commit is seen before Spark reports its batch: the backlog and the rows done must be of the same batch.
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
@@ -301,12 +307,12 @@ class _Stop:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, self._handle)
 
-    def code(self, once: bool) -> int:
+    def code(self, *, interrupts: bool) -> int:
         """Return the exit code of a run: 0 if it follows a feed, which only a signal ends.
 
-        If a signal interrupts a run with `--once`, the code is the shell's for that signal.
+        If a signal interrupts a run that would end by itself, the code is the shell's for that signal.
         """
-        if not once or self.signal is None:
+        if not interrupts or self.signal is None:
             return 0
         return INTERRUPTED if self.signal == signal.SIGINT else TERMINATED
 

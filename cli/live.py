@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..conf.units import format_duration_us
+from ..core.feedback.offsets import resume_point
 from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from ..delta_format.latest_table import NOTHING_YET
 from ..sink.figures.summary import CommitSummary
+from ..storage.folder import TableFolder
 
 _WINDOW_S = 5.0
 
@@ -174,6 +177,20 @@ class TimeEstimate:
         if taken <= 0 or took <= 0:
             return None
         return max(0.0, self._last[0] / taken * took - (now_s - self._last[2]))
+
+
+def resume_text(checkpoint: TableFolder) -> str:
+    """Return where the query of a checkpoint resumes, in a sentence; nothing if it has not begun."""
+    with checkpoint.guarded():
+        found = resume_point(checkpoint)
+    if found is None:
+        return ""
+    if found.batch is None:
+        return "Resuming: the first batch was interrupted, and repeats."
+    at = dt.datetime.fromtimestamp(found.committed_us / 1e6, dt.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    rows = "" if found.rows is None else f", {found.rows:,} rows into the input"
+    repeated = f" Batch {found.batch + 1} was interrupted, and repeats." if found.interrupted else ""
+    return f"Resuming after batch {found.batch} of {at}{rows}.{repeated}"
 
 
 def short_count(number: float) -> str:

@@ -301,14 +301,16 @@ def plan(
 
 @app.command()
 def demo(
-    seconds: Annotated[float, typer.Option(min=5, help="How long to look at the tables.")] = 60,
+    seconds: Annotated[
+        float, typer.Option(min=5, help="How long to compare the tables, once each key has a row.")
+    ] = 30,
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to put the tables and the plot.")] = Path(
         "upstream-demo"
     ),
 ) -> None:
     """Show an overloaded feed in two tables: with an update queue, and with foreachBatch and MERGE.
 
-    Five times as many rows arrive as can be processed. The demo prints how old the rows of both tables are, and plots
+    Ten times as many rows arrive as can be processed. The demo prints how old the rows of both tables are, and plots
     it at the end.
     """
     from .demo import demo as run_demo

@@ -14,6 +14,7 @@ import typer
 
 from ..conf.errors import OptionError
 from ..conf.options import OptionDoc, documented
+from ..conf.progress import progress
 from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.options import SourceOptions
 from ..datasource.registry import CONNECTORS
@@ -70,7 +71,7 @@ def spark_session(
     """Start Spark for a command, and stop it at the end."""
     from ..conf.session import session
 
-    with console.status("starting Spark"):
+    with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
         spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +13,17 @@ from rich.console import Console
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
-from .failures import MISUSED, CommandFailure, with_log
+from ..conf.progress import progress
+from ..core.feedback.offsets import journaled_counts
+from ..storage.folder import folder_at
+from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
+from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
     from ..language.statements import Definition
@@ -68,6 +73,8 @@ def run(
         from ..api.job import sql
 
         messages = Console(stderr=True, highlight=False)
+        if resumed := resume_text(folder_at(place)):
+            messages.print(resumed, markup=False)
         with spark_session("upstream run", messages, path, master, name_values(conf, "--conf")) as spark:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}
@@ -75,11 +82,14 @@ def run(
             trigger: dict[str, Any] = {"availableNow": True} if once else {}
             query = job.start(batch_duration=batch_duration, **trigger)
             messages.print(f"{len(statements)} definitions run. Checkpoint: {place}", markup=False)
-            with suppress(KeyboardInterrupt):
-                query.awaitTermination()
+            try:
+                _wait(query, place, messages)
+                code = 0
+            except KeyboardInterrupt:
+                code = INTERRUPTED if once else 0
             query.stop()
             _print_tables(job)
-        return 0
+        return code
 
     raise typer.Exit(with_log(log, work))
 
@@ -164,6 +174,18 @@ def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapp
 
     if Journal(checkpoint).started():
         refuse_changes(differences(wanted, registry_now(checkpoint), storage, None))
+
+
+def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> None:
+    """Wait for the end of a query, and show its batches."""
+    with progress("waiting for the first batch", console) as line:
+        while not query.awaitTermination(1):
+            last = query.lastProgress
+            if last is None:
+                continue
+            counts = journaled_counts(folder_at(checkpoint), last.batchId)
+            rows = "" if counts is None else f", {counts.received:,} rows read"
+            line.show(f"batch {last.batchId}{rows}")
 
 
 def checkpoint_of(to: str, checkpoint: str | None) -> str:

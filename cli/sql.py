@@ -17,7 +17,9 @@ from rich.console import Console
 
 from ..conf.errors import UpstreamError
 from ..conf.locations import absolute_location, is_remote
+from ..storage.folder import folder_at
 from .failures import with_log
+from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 from .run import checkpoint_of
 
@@ -142,6 +144,8 @@ def run_sql(job: SqlJob, log: Path) -> int:
     from .sql_shell import Shell
 
     messages = Console(stderr=True, highlight=False)
+    if resumed := resume_text(folder_at(job.checkpoint)):
+        messages.print(resumed, markup=False)
     with spark_session("upstream sql", messages, log, job.master, job.conf) as spark:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)

@@ -249,6 +249,7 @@ class Shell:
         version, (location, added) = -1, self._table(name)
         most = min(_MOST_ROWS, max(self._console.height - 4, 1))
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
+            live.update("waiting for the first result", refresh=True)
             ending = False
             while not ending:
                 ending = self._wait(name)

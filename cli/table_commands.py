@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ..conf.progress import progress
 from ..core.rows.key import KEY_OPTION
 from .options import StorageOptions, duration, storage_options
 
@@ -100,7 +101,8 @@ def check(
     """
     from ..sink.admin.check import check_table
 
-    report = check_table(table, storage=storage_options(option), source=source)
+    with progress(f"checking {table}"):
+        report = check_table(table, storage=storage_options(option), source=source)
     say = _console()
     say.print(
         f"{report.location}, version {report.version}: {report.rows:,} rows in {report.buckets} buckets, "
@@ -160,14 +162,15 @@ def repair(
     from ..sink.admin.repair import repair_table
 
     retention_us = duration(retention, "--retention")
-    repairs = repair_table(
-        table,
-        storage=storage_options(option),
-        dry_run=dry_run,
-        orphans=orphans,
-        retention_us=retention_us,
-        force=force,
-    )
+    with progress(f"checking {table}"):
+        repairs = repair_table(
+            table,
+            storage=storage_options(option),
+            dry_run=dry_run,
+            orphans=orphans,
+            retention_us=retention_us,
+            force=force,
+        )
     say = _console()
     for text in repairs.done:
         say.print(("would be done: " if dry_run else "done: ") + text)
@@ -199,7 +202,8 @@ def rebucket(
     """
     from ..sink.admin.layout_change import rebucket_table
 
-    version = rebucket_table(table, buckets, storage=storage_options(option))
+    with progress(f"dividing {table}"):
+        version = rebucket_table(table, buckets, storage=storage_options(option))
     typer.echo(f"{table} has {buckets} buckets from version {version} on")
 
 
@@ -219,7 +223,8 @@ def set_history(
     """
     from ..sink.admin.layout_change import change_history
 
-    version = change_history(table, rows, storage=storage_options(option))
+    with progress(f"rewriting {table}"):
+        version = change_history(table, rows, storage=storage_options(option))
     typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
 
 
@@ -266,15 +271,16 @@ def erase(
     from ..sink.admin.erase import erase_key, text_key
 
     storage, outputs = storage_options(option), output or ()
-    done = erase_key(
-        table,
-        *key,
-        parse=text_key,
-        storage=storage,
-        outputs=outputs,
-        index_location=index_location,
-        dry_run=dry_run,
-    )
+    with progress(f"erasing from {table}"):
+        done = erase_key(
+            table,
+            *key,
+            parse=text_key,
+            storage=storage,
+            outputs=outputs,
+            index_location=index_location,
+            dry_run=dry_run,
+        )
     say = _console()
     for line in _erasure_lines(done, dry=dry_run):
         say.print(line)
@@ -321,14 +327,15 @@ def maintain(
     """
     from ..sink.maintenance.runner import maintain_table
 
-    done = maintain_table(
-        table,
-        storage=storage_options(option),
-        retention_us=None if retention is None else duration(retention, "--retention"),
-        versions=versions,
-        dry_run=dry_run,
-        compact=compact,
-    )
+    with progress(f"maintaining {table}"):
+        done = maintain_table(
+            table,
+            storage=storage_options(option),
+            retention_us=None if retention is None else duration(retention, "--retention"),
+            versions=versions,
+            dry_run=dry_run,
+            compact=compact,
+        )
     for line in _maintenance_lines(done, dry=dry_run):
         typer.echo(line)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .errors import EnvironmentMissingError
+from .progress import progress
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Globs of PACKAGE's dependencies that Spark has or that are unused here (Unity Catalog): 31 of 33 jars, 78 of 87 MB.
@@ -44,7 +45,8 @@ def delta_jars(settings: Mapping[str, str]) -> list[str]:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may come here at once
             found = _found(home)
             if found is None:
-                said = fetch(home, [PACKAGE], EXCLUDES, settings)
+                with progress("fetching Delta's jars: 9 MB, once"):
+                    said = fetch(home, [PACKAGE], EXCLUDES, settings)
                 found = _found(home)
     if found is None:
         raise EnvironmentMissingError(

@@ -6,9 +6,13 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from .errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A word of at least two letters, so that no drive of Windows is one.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -56,6 +60,18 @@ def local_path(path: str) -> str:
             )
         rest = "/" + below
     return os.path.abspath("/" + unquote(rest).lstrip("/"))
+
+
+def is_client(spark: SparkSession) -> bool:
+    """Return whether a session is a client of Spark Connect, and so has no JVM in its process to call."""
+    return getattr(spark, "_jsparkSession", None) is None
+
+
+def path_on_server(spark: SparkSession, path: str) -> str:
+    """Return a path for the driver; a client's becomes absolute, since its server has another working directory."""
+    if not is_client(spark) or is_remote(path) or path.startswith("file:"):
+        return path
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def checkpoint_location(path: str) -> str:

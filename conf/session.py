@@ -12,15 +12,17 @@ import threading
 import uuid
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .connect_client import check_client_packages, is_client
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
+from .locations import is_client
 from .process_identity import cores as cores_here
-from .worker_python import environment_of_workers, python_of, use_installed_pyspark
+from .progress import progress
+from .worker_python import environment_of_workers, is_this_python, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +81,8 @@ _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 # In Spark's own heap of 1 GB. Whoever asks for another one is left to what Java chooses.
 _HEAP = "spark.driver.memory"
 _COLLECTOR = "-XX:+UseSerialGC"
+_LOG = Path(__file__).with_name("log4j2.properties")  # inside a zip there is no file
+_SPARKS_LOG = "org/apache/spark/log4j2-defaults.properties"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
 
@@ -96,6 +100,7 @@ _LOOKED_AT = (
 )
 
 _log = logging.getLogger(__name__)
+_CLIENT_PACKAGES = ("grpc", "grpc_status", "zstandard")
 _REMOTE, _TOKEN = "spark.remote", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # Sessions, by application, for which the data source was registered.
 _known: dict[str, set[str]] = {}
@@ -183,6 +188,9 @@ def session(
             raise EnvironmentMissingError(problem)
         use_installed_pyspark()
     given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
+    if started_by_submit and given.get("spark.master", "local").startswith("local"):
+        use_installed_pyspark()
+        _quieten(SparkContext._jvm)
 
     settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
     settings["spark.jars"] = _joined(given.get("spark.jars"), *_jars(given))
@@ -192,7 +200,8 @@ def session(
     settings |= {name: value for name, value in given.items() if name not in always}
     settings = {name: value for name, value in settings.items() if value}
     if jvm_log is not None and not started_by_submit and SparkContext._gateway is None:
-        _launch(settings, jvm_log)
+        with progress("starting Spark"):
+            _launch(settings, jvm_log)
     if remote:
         if SparkContext._gateway is None:
             # PySpark itself starts the JVM of a server without these settings, and so without Delta. The JVM takes the
@@ -203,7 +212,8 @@ def session(
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    with progress("starting Spark"):
+        spark = builder.getOrCreate()
     register_data_source(spark)
     check_session(spark)
     if str(spark.sparkContext.master).startswith("local"):
@@ -347,12 +357,33 @@ def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def check_client_packages() -> None:
+    """Raise EnvironmentMissingError unless the packages for a client of Spark Connect are installed."""
+    lacking = [name for name in _CLIENT_PACKAGES if find_spec(name) is None]
+    if lacking:
+        raise EnvironmentMissingError(
+            f"Spark Connect needs {', '.join(lacking)}, which this Python does not have",
+            expected="the packages of the extra `connect`",
+            hint='install "pyspark-upstream[connect]"',
+        )
+
+
 def _from_submit() -> dict[str, str]:
     """Return the settings given to spark-submit, which has already started the JVM."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
+
+
+def _quieten(jvm: Any) -> None:
+    """Give a JVM of spark-submit the log configuration of a session's own, unless the user has given it one."""
+    if not _LOG.is_file():
+        return
+    log4j = jvm.org.apache.logging.log4j
+    used = str(log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation())
+    if used.endswith(_SPARKS_LOG):
+        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(_LOG.as_uri()))
 
 
 def _from_defaults_file() -> dict[str, str]:
@@ -409,10 +440,9 @@ def _java_options(given: Mapping[str, str]) -> str:
     # docs/decisions/0004.
     if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{_COLLECTOR} {options}".strip()
-    quiet = Path(__file__).with_name("log4j2.properties")
-    if "log4j" in options or not quiet.is_file():  # inside a zip there is no file
+    if "log4j" in options or not _LOG.is_file():
         return options
-    return f'"-Dlog4j2.configurationFile={quiet.as_uri()}" {options}'.strip()
+    return f'"-Dlog4j2.configurationFile={_LOG.as_uri()}" {options}'.strip()
 
 
 def _setting(spark: SparkSession, name: str) -> str:
@@ -444,7 +474,4 @@ def _worker_python(spark: SparkSession) -> str | None:
         return None
     import shutil
 
-    worker = python_of(shutil.which(str(context.pythonExec)))
-    same = worker is not None and os.path.samefile(worker, sys.executable)
-    # A virtual environment's python is a link to one that lacks the environment's packages.
-    return None if same and os.path.dirname(worker or "") == os.path.dirname(sys.executable) else context.pythonExec
+    return None if is_this_python(python_of(shutil.which(str(context.pythonExec)))) else context.pythonExec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -33,7 +34,19 @@ def use_installed_pyspark() -> None:
         os.environ.setdefault(_VARIABLE, sys.executable)
     # Functions run by the first; data sources that Spark finds by itself, with all that they start, by the second.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        os.environ.setdefault(name, script or sys.executable)
+        named = os.environ.get(name)
+        if named is None or is_this_python(shutil.which(named)):
+            os.environ[name] = script or sys.executable
+
+
+def is_this_python(path: str | None) -> bool:
+    """Return whether a program is this Python, with the packages of this environment."""
+    # A virtual environment's python is a link to one that lacks the environment's packages.
+    return (
+        path is not None
+        and os.path.dirname(path) == os.path.dirname(sys.executable)
+        and os.path.samefile(path, sys.executable)
+    )
 
 
 def environment_of_workers() -> dict[str, str]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.connect_client import path_on_server
+from ..conf.locations import path_on_server
 from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key

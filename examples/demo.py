@@ -4,10 +4,15 @@ staleness.
 
 from __future__ import annotations
 
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process, also while it imports
+
 import argparse
 import os
 import shutil
 import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -15,7 +20,7 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 import upstream as us
-from upstream.cli.failures import failure_of, record
+from upstream.cli.failures import INTERRUPTED, failure_of, record
 from upstream.cli.latest import LatestJob, follow
 
 BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
@@ -28,6 +33,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=40, help="how long the 17 recorded hours are to take")
     parser.add_argument("--to", type=Path, default=Path("demo-output"))
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     console = Console(highlight=False)
     console.soft_wrap = not console.is_terminal
@@ -60,7 +66,7 @@ def main() -> int:
     log = asked.to / "spark.log"
     log.unlink(missing_ok=True)
     try:
-        code = follow(job, console, log)
+        code = follow(job, console, log, until=threading.Event())  # the recording ends it
     except Exception as error:  # noqa: BLE001 a sentence, not a trace
         failure = failure_of(error)
         record(failure, log)
@@ -111,4 +117,7 @@ def plot(table: Path, to: Path) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

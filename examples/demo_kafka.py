@@ -4,12 +4,15 @@ table over all of them.
 
 from __future__ import annotations
 
+import signal
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process, also while it imports
+
 import argparse
 import json
 import os
 import random
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -21,7 +24,7 @@ from deltalake import DeltaTable
 from rich.console import Console
 
 import upstream as us
-from upstream.cli.failures import failure_of, record
+from upstream.cli.failures import INTERRUPTED, failure_of, record
 from upstream.cli.latest import LatestJob, follow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -41,6 +44,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=Path("demo-output"))
     parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="of the source")
     asked = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False)
     console.soft_wrap = not console.is_terminal
     folder = asked.to.absolute() / "kafka"
@@ -54,7 +58,7 @@ def main() -> int:
         threads = [
             threading.Thread(target=produce, args=(broker.address, ended)),
             threading.Thread(target=say_feeds, args=(folder / "latest", console, ended)),
-            threading.Thread(target=stop_after, args=(folder / "latest", asked.seconds, ended)),
+            threading.Thread(target=end_after, args=(folder / "latest", asked.seconds, ended)),
         ]
         for thread in threads:
             thread.start()
@@ -67,7 +71,7 @@ def main() -> int:
             **dict(each.split("=", 1) for each in asked.option),
         }
         try:
-            code = follow(job(folder, options), console, folder / "spark.log")
+            code = follow(job(folder, options), console, folder / "spark.log", ended)
         except Exception as error:  # noqa: BLE001 a sentence, not a trace
             failure = failure_of(error)
             record(failure, folder / "spark.log")
@@ -144,14 +148,17 @@ def say_feeds(table: Path, console: Console, ended: threading.Event) -> None:
                 console.print(f"   {feed} ({says}): complete to {bound}", style="dim", markup=False)
 
 
-def stop_after(table: Path, seconds: float, ended: threading.Event) -> None:
-    """End what follows, as Ctrl-C would: so many seconds after the first commit."""
+def end_after(table: Path, seconds: float, ended: threading.Event) -> None:
+    """End all, so many seconds after the first commit."""
     while not (table / "_delta_log").exists():
         if ended.wait(0.2):
             return
-    if not ended.wait(seconds):
-        os.kill(os.getpid(), signal.SIGINT)
+    ended.wait(seconds)
+    ended.set()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -11,9 +11,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
-from ..conf.connect_client import is_client
 from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
-from ..conf.locations import checkpoint_location
+from ..conf.locations import checkpoint_location, is_client
 from ..conf.session import check_state_store, register_data_source
 from ..core.feedback.checkpoint_layout import stage_folder
 from ..core.pushdown.source_steps import ArrowStep

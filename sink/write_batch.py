@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location
+from ..conf.locations import absolute_location, path_on_server
 from ..conf.options import parse_options, path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.column_names import quoted
-from ..conf.connect_client import path_on_server
 from ..conf.errors import OptionError
-from ..conf.locations import Place, absolute_location, check_apart, real_location
+from ..conf.locations import Place, absolute_location, check_apart, path_on_server, real_location
 from ..conf.options import path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages

@@ -7,6 +7,7 @@ hand, until Ctrl-C: ``python tools/kafka.py``.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import shutil
@@ -25,6 +26,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from upstream.conf.jars import fetch
+from upstream.conf.progress import progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,7 +54,8 @@ def kafka_jars() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _digest(jars) != DIGEST:
             shutil.rmtree(jars, ignore_errors=True)
-            output = fetch(_CACHE, PACKAGES)
+            with progress("fetching the broker's jars: 38 MB, once"):
+                output = fetch(_CACHE, PACKAGES)
             if _digest(jars) != DIGEST:
                 raise RuntimeError(
                     f"the jars of {PACKAGES[0]} in {jars} are not the published ones, or could not be fetched; Ivy's "
@@ -93,11 +96,15 @@ class Broker:
         if not (self._folder / "data" / "meta.properties").exists():
             given = ("format", "-t", _topic_like_uuid(), "-c", str(properties))
             subprocess.run(self._java("kafka.tools.StorageTool", *given), check=True, stdout=subprocess.DEVNULL)
-        with (self._folder / "broker.log").open("ab") as log:
-            command = self._java("kafka.Kafka", str(properties))
-            # In a session of its own: a Ctrl-C at the terminal is for whoever started it, who stops it in order.
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        self._wait()
+        command = self._java("kafka.Kafka", str(properties))
+        try:
+            with (self._folder / "broker.log").open("ab") as log:
+                # In a session of its own: a Ctrl-C at the terminal is for whoever started it, who stops it in order.
+                self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._wait()
+        except BaseException:  # also a Ctrl-C: nobody could stop it any more
+            self.kill()
+            raise
         return self
 
     def stop(self) -> None:
@@ -176,8 +183,9 @@ class Broker:
             return
         process.send_signal(how)
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+        finally:  # also after a second Ctrl-C
             process.kill()
             process.wait()
 

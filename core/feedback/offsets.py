@@ -8,7 +8,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...conf.errors import CheckpointError
 from ...storage.append_only import append_to, read_appended
@@ -263,6 +263,34 @@ def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | N
         return None
     folder = times_folder(checkpoint)
     return counts_in(_with_reports(whole_offset(offset, checkpoint), folder) for offset in offsets)
+
+
+class ResumePoint(NamedTuple):
+    """The batch after which a query resumes."""
+
+    batch: int | None  # None if its first batch was interrupted
+    committed_us: int
+    rows: int | None  # rows read up to then; None if a source does not count them
+    interrupted: bool  # a later batch was planned, and is repeated
+
+
+def resume_point(checkpoint: TableFolder) -> ResumePoint | None:
+    """Return where the query of a checkpoint resumes; None if it has not begun."""
+    planned, complete = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    if not planned:
+        return None
+    last = max(complete, default=None)
+    if last is None:
+        return ResumePoint(None, 0, None, interrupted=True)
+    counts: SourceCounts | None = None
+    with contextlib.suppress(CheckpointError):  # it is for the query to refuse the checkpoint
+        counts = journaled_counts(checkpoint, last)
+    return ResumePoint(last, complete[last], None if counts is None else counts.received, max(planned) > last)
+
+
+def _batches(checkpoint: TableFolder, folder: str) -> dict[int, int]:
+    """Return when each batch that Spark has noted in a folder was noted, in microseconds."""
+    return {int(each.name): each.modified_us for each in checkpoint.listing(folder) if each.name.isdigit()}
 
 
 def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:

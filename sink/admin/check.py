@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError, TableError
 from ...conf.locations import absolute_location
+from ...conf.progress import tracked
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at, null_rows
 from ...core.rows.exact_integers import Mask
@@ -339,7 +340,7 @@ def _check(contents: TableContents, source: str | None) -> CheckReport:
     lost: list[Finding] = []
     compared = 0
     with SourceRows(contents, source) as given:
-        for bucket, rows in _aligned(given.by_bucket(), contents.buckets):
+        for bucket, rows in _aligned(given.by_bucket(), tracked(contents.buckets, "buckets")):
             state, held, buried = look_at(contents, bucket)
             states.append(state)
             if rows is not None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import OptionError, TableError
 from ...conf.options import path_argument, whole_argument
+from ...conf.progress import tracked
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...delta_format.latest_table import APPLIED_KEY, BUCKETS_PROPERTY, HISTORY_PROPERTY
@@ -74,7 +75,7 @@ def _change(contents: TableContents, wanted: History) -> int:
 def _leave_out(contents: TableContents, history: History, change: TableChange) -> int:
     """Rewrite the buckets that have too many rows of a key; return the table's number of rows afterwards."""
     layout, count = dataclasses.replace(contents.layout, history=history), 0
-    for bucket in contents.buckets:
+    for bucket in tracked(contents.buckets, "buckets"):
         paths = contents.snapshot.of_bucket(bucket).rows
         rows = pa.concat_tables([contents.files.schema.empty_table(), *map(contents.rows, paths)])
         newest = newest_rows(as_pending(rows), layout).rows
@@ -122,7 +123,7 @@ def _rebucket(contents: TableContents, buckets: int) -> int:
 
 def _parts(contents: TableContents, buckets: int) -> Iterator[StagedFile]:
     step = math.gcd(contents.layout.buckets, buckets)
-    for first in range(step):
+    for first in tracked(range(step), "groups of buckets"):
         old = [bucket for bucket in contents.buckets if bucket % step == first]
         rows = [contents.rows(path) for bucket in old for path in contents.snapshot.of_bucket(bucket).rows]
         for bucket, part in _divided(rows, contents.layout.key, buckets):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ...conf.errors import TableError
+from ...conf.progress import tracked
 from ...conf.units import now_us
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
@@ -62,7 +63,7 @@ def repair_table(
 def _repair(contents: TableContents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
     before = contents.snapshot.version
     log = look_at_log(contents)
-    states = [look_at(contents, bucket)[0] for bucket in contents.buckets]
+    states = [look_at(contents, bucket)[0] for bucket in tracked(contents.buckets, "buckets")]
     _check_proven(contents, states)
     wrong = {state.bucket for state in states if not state.is_right}
     touched = sorted(wrong.union(*(state.misplaced for state in states)))

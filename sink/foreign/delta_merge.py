@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import quoted, spark_name
-from ...conf.connect_client import is_client
 from ...conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
-from ...conf.locations import absolute_location
+from ...conf.locations import absolute_location, is_client
 from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
 from ...delta_format.latest_table import LAYOUT_PROPERTY

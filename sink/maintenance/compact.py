@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import TableError
+from ...conf.progress import tracked
 from ...conf.units import now_us
 from ...core.rows.columns import columns_at
 from ...delta_format.latest_table import BUCKET
@@ -106,7 +107,7 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
     buckets stay rewritten if a later one fails, because another writer interferes with each attempt.
     """
     gone, log = 0, replay_log(target, table)
-    for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
+    for bucket in tracked(sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}), "buckets"):
         for _ in range(_ATTEMPTS):
             went = compact_bucket(target, table, log, bucket, _LARGE, clock_us() // 1000)
             if went is not None:

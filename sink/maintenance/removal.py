@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from ...conf.progress import tracked
 from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of
 from ...delta_format.latest_table import CommitChanges
 from ...delta_format.log import LiveFiles, LogReplay, entry_place
@@ -85,7 +86,7 @@ class Removal:
         for version in (base, self._table.version()):
             kept |= vector_files(self._folder, self._table, version)
         doomed = log.before(base)
-        for start in range(0, len(doomed), _CHUNK):
+        for start in tracked(range(0, len(doomed), _CHUNK), "parts of the log"):
             if self._late():
                 done.left = True
                 return
@@ -94,7 +95,8 @@ class Removal:
         edge = min(log.entries[base], self._clock_us() - self._rules.retention_us) - _UNNAMED_US
         partitions = sorted(each.name for each in self._folder.listing() if each.is_folder and "=" in each.name)
         units = ["", *partitions]
-        for unit in units if whole else [units[self._table.version() // self._rules.every % len(units)]]:
+        chosen = units if whole else [units[self._table.version() // self._rules.every % len(units)]]
+        for unit in tracked(chosen, "folders"):
             if self._late():
                 done.left = True
                 return

@@ -4,8 +4,22 @@ import polars as pl
 import pytest
 from kit.programs import run_command
 
-from upstream.cli.demo import KEYS, MERGE, UPSTREAM, AgeReading, draw, mean_age_s, sparkline
+from upstream.cli.demo import (
+    KEYS,
+    LANES,
+    MERGE,
+    ROWS_PER_SECOND,
+    SECONDS_A_ROW,
+    UPSTREAM,
+    AgeReading,
+    draw,
+    fixed_cost_s,
+    least_age_s,
+    mean_age_s,
+    sparkline,
+)
 
+from .commits import commit
 from .in_process import refused
 
 
@@ -32,6 +46,25 @@ def test_mean_age_is_that_of_the_rows_there_are(tmp_path):
     assert mean_age_s(table, 0) is None
     rows.write_delta(table, mode="append")
     assert mean_age_s(table, int(at.timestamp() * 1e6) + 30_000_000) == 25.0
+
+
+def test_the_least_age_is_that_of_the_best_batches():
+    def ages(fixed_s: float) -> list[float]:
+        # A turn of all keys, in batches of so many rows: mean staleness at the commits, and between them.
+        costs = [(rows, fixed_s + rows * SECONDS_A_ROW / LANES) for rows in range(1, KEYS + 1)]
+        return [batch_s * (1 + KEYS / rows / 2) for rows, batch_s in costs]
+
+    apart_s = least_age_s(0.0) - KEYS * SECONDS_A_ROW / LANES / 2
+    assert apart_s == pytest.approx(4 / 3 * KEYS / ROWS_PER_SECOND, rel=0.02)  # Zipf's 0.5
+    for fixed_s in (0.1, 0.5, 2.0):
+        assert least_age_s(fixed_s) - apart_s == pytest.approx(min(ages(fixed_s)), rel=1e-3)
+
+
+def test_the_fixed_cost_is_what_the_service_leaves_of_a_batch():
+    times_and_rows = [(10.0, 5000), (12.0, 1500), (13.5, 1000)]
+    commits = [commit(0, committed_at_us=int(at_s * 1e6), applied=rows) for at_s, rows in times_and_rows]
+    assert fixed_cost_s(commits) == pytest.approx(0.5)
+    assert fixed_cost_s(commits[:1]) is None
 
 
 def test_the_picture_is_drawn(tmp_path):

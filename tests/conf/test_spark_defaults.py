@@ -25,8 +25,10 @@ spark.range(10).write.format("delta").save(sys.argv[2])
 exempt = spark.sparkContext.range(8).map(lambda _: __import__("gc").get_freeze_count())
 exempt.collect()
 count = spark.sql(f"SELECT count(*) FROM delta.`{sys.argv[2]}`").collect()[0][0]
+ours = spark.sparkContext.pythonExec.endswith("worker-python")
 names = ["spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.app.name"]
-print(json.dumps([missing(spark), count, [spark.conf.get(name) for name in names], max(exempt.collect()) > 10_000]))
+set_to = [spark.conf.get(name) for name in names]
+print(json.dumps([missing(spark), count, set_to, max(exempt.collect()) > 10_000, ours]))
 """
 
 
@@ -59,7 +61,7 @@ def test_same_settings_as_the_session():
 def test_spark_submit_with_the_properties_file(tmp_path):
     logging = ("--driver-java-options", f"-Dlog4j2.configurationFile={LOG4J.as_uri()}")
     reported, log = _submit(tmp_path, "plain", *logging)
-    assert reported == [[], 10, ["200", "UTC", "job.py"], False]
+    assert reported == [[], 10, ["200", "UTC", "job.py"], False, False]
     assert " WARN " not in log
     assert " INFO " not in log
 
@@ -67,7 +69,10 @@ def test_spark_submit_with_the_properties_file(tmp_path):
 @pytest.mark.spark
 def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path):
     settings = ("spark.sql.shuffle.partitions=5", "spark.python.daemon.module=upstream.conf.worker_daemon")
-    reported, _ = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
+    reported, log = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
     assert reported[:2] == [[], 10]
     assert reported[2] == ["5", "UTC", "job.py"] or reported[2] == ["5", "UTC", "told by submit"]
     assert reported[3], "the daemon named has run the workers"
+    assert reported[4], "workers print nothing of their own steps"
+    assert " INFO SparkContext" not in log
+    assert " INFO DAGScheduler" not in log

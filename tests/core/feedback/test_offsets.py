@@ -19,10 +19,12 @@ from upstream.conf.errors import CheckpointError
 from upstream.core.feedback import offsets as kept_feeds
 from upstream.core.feedback.offsets import (
     OffsetBook,
+    ResumePoint,
     SourceCounts,
     counts_in,
     journaled_counts,
     journaled_offsets,
+    resume_point,
     whole_offset,
 )
 from upstream.core.rows.key import Key
@@ -204,3 +206,25 @@ def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(
     assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(5, 1, 0, 2)
     (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"half')
     assert journaled_counts(TableFolder(str(tmp_path)), 1) is None
+
+
+def test_a_query_resumes_after_its_last_complete_batch(tmp_path):
+    def note(folder: str, batch: int, content: str = "") -> int:
+        path = tmp_path / folder / str(batch)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("v1\n{}\n" + content)
+        return path.stat().st_mtime_ns // 1000
+
+    def rows(received: int) -> str:
+        counts = {"received": received, "late": 0, "late_idle": 0, "suspects": 0}
+        return json.dumps({"looked": True, "progress": {"f": counts}}) + "\n" + json.dumps({"tick": 3})
+
+    checkpoint = TableFolder(str(tmp_path))
+    assert resume_point(checkpoint) is None
+    note("offsets", 9, rows(7))
+    assert resume_point(checkpoint) == ResumePoint(None, 0, None, interrupted=True)
+    at = note("commits", 9)
+    (tmp_path / "commits" / ".9.crc").touch()
+    assert resume_point(checkpoint) == ResumePoint(9, at, 7, interrupted=False)
+    note("offsets", 10, rows(11))
+    assert resume_point(checkpoint) == ResumePoint(9, at, 7, interrupted=True)

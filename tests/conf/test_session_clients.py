@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from upstream.conf import connect_client
-from upstream.conf.connect_client import check_client_packages, is_client, path_on_server
+from upstream.conf import session
 from upstream.conf.errors import EnvironmentMissingError
+from upstream.conf.locations import is_client, path_on_server
 
 CLIENT: Any = SimpleNamespace()
 CLASSIC: Any = SimpleNamespace(_jsparkSession=object())
@@ -31,8 +31,8 @@ def test_packages_that_are_not_there_are_named(monkeypatch):
     def without_zstandard(name: str) -> Any:
         return None if name == "zstandard" else importlib.util.find_spec("json")
 
-    monkeypatch.setattr(connect_client, "find_spec", without_zstandard)
+    monkeypatch.setattr(session, "find_spec", without_zstandard)
     with pytest.raises(EnvironmentMissingError, match=r"needs zstandard, .*pyspark-upstream\[connect\]"):
-        check_client_packages()
-    monkeypatch.setattr(connect_client, "find_spec", lambda _: importlib.util.find_spec("json"))
-    check_client_packages()
+        session.check_client_packages()
+    monkeypatch.setattr(session, "find_spec", lambda _: importlib.util.find_spec("json"))
+    session.check_client_packages()
