@@ -153,6 +153,8 @@ def literal(value: Any, dtype: pa.DataType) -> pl.Expr:
 def of_series(values: pl.Series) -> pl.Expr:
     """Return the only value of a series as an expression."""
     dtype = values.dtype
+    if isinstance(dtype, pl.List):
+        return pl.lit(values).first()
     if dtype.is_temporal():  # Python's times end with the year 9999
         return pl.lit(values.to_physical().item(), dtype=values.to_physical().dtype).cast(dtype)
     return pl.lit(values.item(), dtype=dtype)

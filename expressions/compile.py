@@ -19,7 +19,7 @@ from .formats import FORMATS
 from .hashes import DIGESTS, HASHES
 from .intervals import INTERVALS
 from .kinds import spark_name
-from .logic import COMPARISONS, CONDITIONALS, NESTED
+from .logic import COMPARISONS, CONDITIONALS, NESTED, SEQUENCES
 from .nodes import Call, Constant, Expression, Field, walk
 from .numbers import BITS, NUMBERS
 from .patterns import PATTERNS
@@ -46,10 +46,11 @@ _KERNELS: Mapping[str, Kernel] = {
     **MONTH_FUNCTIONS,
     **INTERVALS,
     **NESTED,
+    **SEQUENCES,
 }
 _RIGHT_FIRST = {"divide", "div", "mod", "pmod"}
 """Spark evaluates the divisor first, so the dividend cannot fail where it is null."""
-_ALL = {"concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "struct", "xxhash64"}
+_ALL = {"array", "concat", "concat_ws", "eq_null_safe", "greatest", "hash", "least", "struct", "xxhash64"}
 """Spark evaluates all operands, even beside a null."""
 
 

@@ -1,14 +1,20 @@
-"""Three-valued logic, conditionals, comparisons, and fields of structs and arrays."""
+"""Three-valued logic, conditionals, comparisons, structs, and arrays: also of numbers or times from one to another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from .columnar import Builder, Kernel, RowFailure, Stages, Value, polars_type, when_needed
+from ..conf.errors import QueryError
+from .calendar import DAY
+from .coercion import Rule, common, implicit, misfit, with_common_type
+from .columnar import Builder, Kernel, RowFailure, Stages, Value, on_series, polars_type, when_needed
+from .kinds import DATE, DURATION, LONG, NULL, is_integral, is_time
+from .nodes import Call, Constant, Days, Expression
 
 Conditional = Callable[[Sequence[Value], Stages], Value]
 
@@ -254,4 +260,109 @@ NESTED: Mapping[str, Kernel] = {
     "array_contains": _contains,
     "array_join": _join,
     "size": lambda _, array: array.list.len().cast(pl.Int32),
+}
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+_MOST_ELEMENTS = 10_000_000
+"""The greatest length of one sequence, and of all those of one batch."""
+
+_USAGE = "two whole numbers with an optional step, or two times with an interval of days and time"
+
+
+def _array(function: str, arguments: Sequence[Expression]) -> Expression:
+    if not arguments or all(each.type == NULL for each in arguments):
+        raise misfit(function, arguments, "values of one type, one of them not NULL")
+    values = with_common_type(arguments)
+    if pa.types.is_nested(values[0].type):
+        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+    return Call(function, values, pa.list_(values[0].type))
+
+
+def _sequence(function: str, arguments: Sequence[Expression]) -> Expression:
+    if not 2 <= len(arguments) <= 3 or all(each.type == NULL for each in arguments[:2]):
+        raise misfit(function, arguments, _USAGE)
+    ends, steps = arguments[:2], arguments[2:]
+    if all(is_integral(each.type) or each.type == NULL for each in arguments):
+        values = with_common_type(arguments)
+        return Call(function, values, pa.list_(values[0].type))
+    kind = common([each.type for each in ends])
+    made = [implicit(each, kind) for each in ends]
+    step = steps[0] if steps else Constant(Days(1), DURATION)
+    if not is_time(kind) or None in made or step.type not in (DURATION, NULL):
+        hint = "an interval of months has no fixed length: add_months(d, n) over whole numbers n"
+        raise misfit(function, arguments, _USAGE, hint if step.type not in (DURATION, LONG) else "")
+    found = implicit(step, DURATION)
+    assert found is not None
+    return Call(function, (*(each for each in made if each is not None), found), pa.list_(kind))
+
+
+SEQUENCE_RULES: Mapping[str, Rule] = {"array": _array, "sequence": _sequence, "generate_series": _sequence}
+
+
+def _from_to(build: Builder, start: pl.Expr, stop: pl.Expr, *steps: pl.Expr) -> pl.Expr:
+    """Return the numbers or times from one to another. Towards the wrong side, Spark fails, and a series is empty."""
+    kind, spark = build.type.value_type, build.call.function == "sequence"
+    first, last = (build.share(_numbers(each, kind)) for each in (start, stop))
+    if steps:
+        step = build.share(steps[0].cast(pl.Int64))
+    else:
+        step = pl.when(first > last).then(-1).otherwise(1) if spark else pl.lit(1, dtype=pl.Int64)
+        step = build.share(step.cast(pl.Int64))
+    there = pl.all_horizontal(each.is_not_null() for each in (first, last, step))
+    ahead = pl.when(step > 0).then(first <= last).otherwise(first >= last)
+    still = (step == 0) & (first == last if spark else pl.lit(value=False))
+    if kind == DATE:
+        build.fail(there & (step % DAY != 0), "a step between dates is no number of days", "cast them to TIMESTAMP")
+    if spark:
+        wrong = ~(((step != 0) & ahead) | still)
+        build.fail(there & wrong, "the step leads away from the end", "leave the step out, or turn its sign")
+    else:
+        build.fail(there & (step == 0), "the step is 0", "give another step")
+    count = (last.cast(pl.Float64) - first.cast(pl.Float64)) / pl.when(step != 0).then(step).otherwise(1)
+    long = count > _MOST_ELEMENTS
+    hint = f"at most {_MOST_ELEMENTS:,} elements are possible"
+    build.fail(there & long, "the sequence is too long", hint, lasting=True)
+    whole = (step % DAY == 0) if kind == DATE else pl.lit(value=True)
+    known = build.share(there & ~long & whole & (still | (step != 0)) & (ahead | pl.lit(value=not spark)))
+    dtype = polars_type(build.type)
+    made = on_series(_ranges, first, last, step, known, dtype=pl.List(pl.Int64))
+    if kind == DATE:
+        made = made.list.eval((pl.element() // DAY).cast(pl.Int32))
+    return pl.when(known).then(made.cast(dtype))
+
+
+def _numbers(value: pl.Expr, kind: pa.DataType) -> pl.Expr:
+    return value.cast(pl.Int32).cast(pl.Int64) * DAY if kind == DATE else value.cast(pl.Int64)
+
+
+def _ranges(first: pl.Series, last: pl.Series, step: pl.Series, known: pl.Series) -> pl.Series:
+    """Return the numbers from one to another by a step; none where they are not known."""
+    mask = known.fill_null(value=False).to_numpy()
+    begins, ends, by = (each.fill_null(1).to_numpy() for each in (first, last, step))
+    by = np.where(mask & (by != 0), by, 1)
+    low, high = np.where(by > 0, (begins, ends), (ends, begins))
+    # Of 64 bits without a sign, since the numbers may be farther apart than the greatest one.
+    steps = (high.view(np.uint64) - low.view(np.uint64)) // np.abs(by).view(np.uint64)
+    counts = np.where(mask & (low <= high), steps + np.uint64(1), np.uint64(0)).astype(np.int64)
+    total = int(counts.sum())
+    if total > _MOST_ELEMENTS:
+        raise QueryError(
+            f"the sequences of {len(counts):,} rows have {total:,} elements",
+            expected=f"at most {_MOST_ELEMENTS:,} in one batch",
+            hint="make shorter sequences, or shorter batches",
+        )
+    offsets = np.append(0, np.cumsum(counts))
+    at = np.arange(total) - np.repeat(offsets[:-1], counts)
+    values = np.repeat(begins, counts) + at * np.repeat(by, counts)
+    found = pl.from_arrow(pa.LargeListArray.from_arrays(offsets, pa.array(values, pa.int64())))
+    assert isinstance(found, pl.Series)
+    return found
+
+
+SEQUENCES: Mapping[str, Kernel] = {
+    "array": lambda _, *values: pl.concat_list(values),
+    "sequence": _from_to,
+    "generate_series": _from_to,
 }

@@ -422,6 +422,29 @@ def take_lists(sql: str) -> tuple[str, Mapping[int, tuple[int, ...] | tuple[str,
     return _PARTS.sub(taken, sql), lists
 
 
+_PAIRS = {
+    ("ORDER", "BY"): T.ORDER_BY,
+    ("GROUP", "BY"): T.GROUP_BY,
+    ("PARTITION", "BY"): T.PARTITION_BY,
+    ("GROUPING", "SETS"): T.GROUPING_SETS,
+}
+
+
+def joined_words(tokens: Sequence[Token]) -> list[Token]:
+    """Join two words that are one keyword: sqlglot does so unless a comment is between them."""
+    found: list[Token] = []
+    for each in tokens:
+        before = found[-1] if found else None
+        kind = _PAIRS.get((before.text.upper(), each.text.upper())) if before is not None else None
+        written = {*STRINGS, T.IDENTIFIER}
+        if before is None or kind is None or before.token_type in written or each.token_type in written:
+            found.append(each)
+            continue
+        text = f"{before.text} {each.text}"
+        found[-1] = Token(kind, text, before.line, before.col, before.start, each.end, each.comments)
+    return found
+
+
 _CHARACTERS = 4_000_000
 _LEVELS = 500
 """The greatest depth of a syntax tree. Long chains of AND, OR, ||, UNION and + are flat."""
@@ -449,7 +472,7 @@ def _parse(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
     sql = text.sql
     words, lists = take_lists(sql)
     try:
-        tokens = dialect.tokenize(words)
+        tokens = joined_words(dialect.tokenize(words))
     except SqlglotError as error:
         start = getattr(error, "end", None)
         at = len(sql) - 1 if start is None else start

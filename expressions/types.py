@@ -35,6 +35,7 @@ from .kinds import (
     spark_name,
     standard,
 )
+from .logic import SEQUENCE_RULES
 from .nodes import Call, Constant, Expression, chain
 from .numbers import BIT_RULES
 from .text import POSITION_RULES
@@ -50,10 +51,10 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     _CHANCE: ("rand", "random", "randn", "uniform", "randstr", "shuffle"),
     "a query's answer depends on its rows alone": ("uuid", "current_user", "version", "input_file_name"),
     _NESTED: (
-        *("aggregate", "array", "array_append", "array_distinct", "array_except", "array_intersect", "array_sort"),
+        *("aggregate", "array_append", "array_distinct", "array_except", "array_intersect", "array_sort"),
         *("array_union", "arrays_overlap", "arrays_zip", "exists", "filter", "flatten", "forall", "map"),
         *("map_concat", "map_filter", "map_from_arrays", "map_keys", "map_values"),
-        *("reduce", "sequence", "slice", "sort_array", "split", "str_to_map", "transform", "zip_with"),
+        *("reduce", "slice", "sort_array", "split", "str_to_map", "transform", "zip_with"),
         *("from_csv", "from_json", "from_xml", "get_json_object", "json_array_length", "json_tuple", "parse_json"),
         *("parse_url", "schema_of_json", "to_csv", "to_json", "to_xml", "variant_get", "xpath"),
     ),
@@ -402,7 +403,7 @@ def _timestamp_of(function: str, arguments: Sequence[Expression]) -> Expression:
 
 @functools.cache
 def _rules() -> Mapping[str, Rule]:
-    rules: dict[str, Rule] = {**ARITHMETIC, **DOUBLE_RULES, **BIT_RULES, **MONTH_RULES}
+    rules: dict[str, Rule] = {**ARITHMETIC, **DOUBLE_RULES, **BIT_RULES, **MONTH_RULES, **SEQUENCE_RULES}
     rules |= dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "equal_null"), _comparison)
     rules |= dict.fromkeys(("and", "or", "not"), _logic)
     rules |= dict.fromkeys(("is_null", "is_not_null"), _of_any)

@@ -1,4 +1,4 @@
-"""UNNEST, EXPLODE and POSEXPLODE: a row for each element of an array."""
+"""UNNEST, EXPLODE, POSEXPLODE and GENERATE_SERIES: a row for each element of an array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..expressions.kinds import spark_name
 from ..expressions.nodes import Constant, Expression, Field, fields
 from ..expressions.scalars import Visible
 from ..expressions.types import call, cast
-from ..operators.relations.plan.nodes import Explode, Relation
+from ..operators.relations.plan.nodes import ConstantRow, Explode, Project, Relation
 from .grammar import ARRAY_FUNCTIONS, ArrayFunction
 from .scalars import Scalars
 from .scope import Context, Scope, is_outer
@@ -32,27 +32,51 @@ def bind_elements(
         raise text.error(on or join, "elements of an array have no condition", hint="ON TRUE, and write it into WHERE")
     if join.text("side") in {"RIGHT", "FULL"} or join.text("kind") in {"SEMI", "ANTI"} or join.args.get("method"):
         raise text.error(join, "elements of an array are joined from the left", expected="CROSS JOIN or LEFT JOIN")
-    kind = function.args["kind"]
-    numbered = kind.startswith("POS") or bool(function.args.get("ordinality"))
-    alias = join.this.args.get("alias")
+    names = _names_of(join.this, function, context)
+    array = _array(function, Scalars(text, scope, where=f"in {function.args['kind']}").bind(function.this), context)
+    made = _exploded(relation, array, function, context, outer=join.text("side") == "LEFT")
+    columns = zip(names, _values(made, function.args["kind"]), strict=True)
+    context.noted(made, join)
+    return made, scope.joined([Visible(join.this.alias, name, value) for name, value in columns])
+
+
+def constant_elements(node: exp.Expr, function: ArrayFunction, context: Context) -> Relation:
+    """Return the elements of an array of constants, which need no source before them."""
+    text = context.text
+    if function.this.find(exp.Column) is not None:
+        raise text.error(
+            node, "elements of a column need its source before them", hint="FROM s CROSS JOIN UNNEST(xs) AS t(x)"
+        )
+    for clause in ("stream_window", "sample"):
+        if node.args.get(clause) is not None:
+            raise text.error(node.args[clause], "elements of an array are no stream", hint="leave it out")
+    names = _names_of(node, function, context)
+    array = _array(function, Scalars(text, Scope([]), where=f"in {function.args['kind']}").bind(function.this), context)
+    name = context.fresh("array")
+    made = _exploded(ConstantRow(((name, array),)), Field(name, array.type), function, context)
+    columns = zip(names, _values(made, function.args["kind"]), strict=True)
+    return context.noted(Project(context.noted(made, node), tuple(columns)), node)
+
+
+def _names_of(node: exp.Expr, function: ArrayFunction, context: Context) -> list[str]:
+    """Return the names of a function's columns: those behind its alias, or its own."""
+    kind, numbered, alias = function.args["kind"], _is_numbered(function), node.args.get("alias")
     given = [each.name for each in alias.args.get("columns") or []] if alias is not None else []
-    name = join.this.alias
-    names = given or _names(kind, name, numbered=numbered)
+    names = given or _names(kind, node.alias, numbered=numbered)
     if len(names) != 1 + numbered:
         expected = f"AS t({', '.join(_names(kind, 'x', numbered=numbered))})"
-        raise text.error(alias, f"{len(names)} names do not fit {kind}", expected=expected)
-    array = _array(function, Scalars(text, scope, where=f"in {kind}").bind(function.this), context)
-    outer = join.text("side") == "LEFT" or bool(function.args.get("outer")) or kind.endswith("_OUTER")
-    made = _exploded(relation, array, numbered=numbered, outer=outer, context=context)
-    values = _values(made, kind)
-    context.noted(made, join)
-    return made, scope.joined([Visible(name, each, value) for each, value in zip(names, values, strict=True)])
+        raise context.text.error(alias, f"{len(names)} names do not fit {kind}", expected=expected)
+    return names
+
+
+def _is_numbered(function: ArrayFunction) -> bool:
+    return function.args["kind"].startswith("POS") or bool(function.args.get("ordinality"))
 
 
 def _names(kind: str, alias: str, *, numbered: bool = True) -> list[str]:
-    if kind != "UNNEST":
+    if "EXPLODE" in kind:
         return ["pos", "col"] if kind.startswith("POS") else ["col"]
-    return [alias or "unnest", *(["ordinality"] if numbered else [])]
+    return [alias or kind.lower(), *(["ordinality"] if numbered else [])]
 
 
 def _array(function: exp.Expr, array: Expression, context: Context) -> Expression:
@@ -62,8 +86,12 @@ def _array(function: exp.Expr, array: Expression, context: Context) -> Expressio
     return array
 
 
-def _exploded(relation: Relation, array: Expression, *, numbered: bool, outer: bool, context: Context) -> Explode:
-    return Explode(relation, array, context.fresh("element"), context.fresh("position") if numbered else None, outer)
+def _exploded(
+    relation: Relation, array: Expression, function: ArrayFunction, context: Context, *, outer: bool = False
+) -> Explode:
+    outer = outer or bool(function.args.get("outer")) or function.args["kind"].endswith("_OUTER")
+    position = context.fresh("position") if _is_numbered(function) else None
+    return Explode(relation, array, context.fresh("element"), position, outer)
 
 
 def _values(made: Explode, kind: str) -> list[Expression]:
@@ -85,12 +113,13 @@ def bind_generators(
     for item in items:
         node = bare(item)
         kind = node.this if isinstance(node, exp.Anonymous) else ""
-        if kind not in ARRAY_FUNCTIONS or kind.startswith("POS") or len(node.expressions) != 1:
+        series = kind == "GENERATE_SERIES"
+        if kind not in ARRAY_FUNCTIONS or kind.startswith("POS") or not (series or len(node.expressions) == 1):
             continue
         if found:
             raise context.text.error(item, "SELECT has a second array", hint="FROM s LATERAL VIEW EXPLODE(xs) t AS x")
-        array = _array(node, scalars.bind(node.expressions[0]), context)
-        relation = _exploded(relation, array, numbered=False, outer=kind.endswith("_OUTER"), context=context)
+        array = _array(node, scalars.bind(node if series else node.expressions[0]), context)
+        relation = _exploded(relation, array, ArrayFunction(this=node, kind=kind), context)
         context.noted(relation, node)
         found[id(node)] = _values(relation, kind)[0]
     return relation, found

@@ -14,7 +14,7 @@ from sqlglot.generators.spark import SparkGenerator
 
 from ..expressions.places import Text
 from ..expressions.reader import InList, Sum, tree_of
-from .grammar import Emit, Grammar, StreamOperator, StreamWindow, TableFunction
+from .grammar import ArrayFunction, Emit, Grammar, StreamOperator, StreamWindow, TableFunction
 
 
 class ContinuousSql(Spark):
@@ -38,6 +38,7 @@ class ContinuousSql(Spark):
             Sum: lambda self, node: " + ".join(self.sql(each) for each in node.expressions),
             InList: lambda self, node: self.inlist_sql(node),
             TableFunction: lambda self, node: self.tablefunction_sql(node),
+            ArrayFunction: lambda self, node: self.arrayfunction_sql(node),
             StreamOperator: lambda self, node: self.streamoperator_sql(node),
             Emit: lambda self, node: self.emit_sql(node),
         }
@@ -68,6 +69,11 @@ class ContinuousSql(Spark):
             source = self.sql(node, "this") + (f" PARTITION BY {by}" if by else "")
             arguments = [source, *(self.sql(each) for each in node.expressions)]
             return f"{node.args['kind']}({', '.join(arguments)})"
+
+        def arrayfunction_sql(self, node: ArrayFunction) -> str:
+            kind, inner = node.args["kind"], self.sql(node, "this")
+            text = inner if kind == "GENERATE_SERIES" else f"{kind}({inner})"
+            return text + (" WITH ORDINALITY" if node.args.get("ordinality") else "")
 
         def inlist_sql(self, node: InList) -> str:
             return f"{self.sql(node, 'this')} IN ({', '.join(map(repr, node.args['values']))})"

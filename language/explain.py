@@ -10,6 +10,7 @@ from ..operators.relations.plan.bounds import StateBound, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, function_text, part_key
 from ..operators.relations.plan.nodes import (
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -55,7 +56,7 @@ def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> s
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
     key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
-    lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads)}"]
+    lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads) or 'nothing'}"]
     text = _Text(states, _repeated(query.plan), shared or {})
     return "\n".join([*lines, *text.of(query.plan)])
 
@@ -145,8 +146,9 @@ def _head(node: Node) -> str:
         return f"Sample {node.percent:g} %" + (f", seed {node.seed}" if node.seed else "")
     if isinstance(node, Where):
         return f"Where {node.condition}"
-    if isinstance(node, Project):
-        return "Project " + ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
+    if isinstance(node, Project | ConstantRow):
+        columns = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
+        return f"{'Project' if isinstance(node, Project) else 'One row of'} {columns}"
     if isinstance(node, Join):
         pairs = [f"{one} = {other}" for one, other in node.on]
         condition = [str(node.condition)] if node.condition is not None else []

@@ -13,7 +13,7 @@ from ..expressions.terms import Terms
 
 STREAM_OPERATORS = ("ISTREAM", "DSTREAM", "RSTREAM")
 TABLE_FUNCTIONS = ("HOP", "TUMBLE", "SESSION", "LATEST")
-ARRAY_FUNCTIONS = ("EXPLODE", "EXPLODE_OUTER", "POSEXPLODE", "POSEXPLODE_OUTER", "UNNEST")
+ARRAY_FUNCTIONS = ("EXPLODE", "EXPLODE_OUTER", "POSEXPLODE", "POSEXPLODE_OUTER", "UNNEST", "GENERATE_SERIES")
 
 # Clauses of Spark that continuous queries lack, each with its replacement.
 _NOT_HERE = {
@@ -65,7 +65,7 @@ class TableFunction(Expression):
 
 
 class ArrayFunction(Expression):
-    """``UNNEST(xs)``, ``EXPLODE(xs)``, ``POSEXPLODE(xs)`` in FROM."""
+    """``UNNEST(xs)``, ``EXPLODE(xs)``, ``POSEXPLODE(xs)``, ``GENERATE_SERIES(1, n)`` in FROM."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "outer": False, "ordinality": False}
 
@@ -163,8 +163,12 @@ class SourceGrammar(Terms):
         if not self._match_texts(ARRAY_FUNCTIONS):
             self.unexpected("EXPLODE or POSEXPLODE and an array")
         kind = self._prev.text.upper()
-        this = self.in_brackets(self.scalar)
-        ordinality = kind == "UNNEST" and self._match_text_seq("WITH", "ORDINALITY")
+        if kind == "GENERATE_SERIES":  # its elements are those of the array that the function returns
+            given = self.in_brackets(lambda: exp.Tuple(expressions=self.commas(self.scalar))).expressions
+            this: exp.Expr = self.made(start, exp.Anonymous(this=kind, expressions=given))
+        else:
+            this = self.in_brackets(self.scalar)
+        ordinality = kind in ("UNNEST", "GENERATE_SERIES") and self._match_text_seq("WITH", "ORDINALITY")
         return self.made(start, ArrayFunction(this=this, kind=kind, ordinality=bool(ordinality)))
 
     def source(self) -> exp.Expr:
@@ -250,7 +254,9 @@ class SourceGrammar(Terms):
         start = self._curr
         kind = self._curr.text.upper()
         if kind not in TABLE_FUNCTIONS:
-            self.refuse(f"there is no table function {kind}", expected=", ".join((*TABLE_FUNCTIONS, "UNNEST")))
+            self.refuse(
+                f"there is no table function {kind}", expected=", ".join((*TABLE_FUNCTIONS, *ARRAY_FUNCTIONS[-2:]))
+            )
         self._advance(2)
         self._match_texts(("TABLE",))
         this = self._function_source()

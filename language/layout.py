@@ -156,7 +156,7 @@ def _laid(text: str, *, capitals: bool) -> list[str]:
     names = _names_of_head(text, start)
     if query is not None:
         names |= {start + each.meta["start"] for each in parse_query(query).find_all(exp.Identifier)}
-    words = [*_words(text, names, capitals=capitals)]
+    words = [*_words(text, names, capitals=capitals, typed=isinstance(statement, CreateFunction))]
     head = _grouped(iter([word for at, word in words if at < start]))
     body = _grouped(iter([word for at, word in words if at >= start]))
     _, last, _ = _comments(text[_tokens(text)[-1].end + 1 :])
@@ -173,14 +173,18 @@ def _laid(text: str, *, capitals: bool) -> list[str]:
 def _names_of_head(text: str, start: int) -> set[int]:
     """Return the places of words before the query that name something: a definition, or an option."""
     found: set[int] = set()
-    depth, named = 0, False
-    for each in _tokens(text)[1:]:
-        if each.start >= start:
-            break
-        if depth or not (named or each.text.upper() in ("MATERIALIZED", "VIEW", "SOURCE", "TABLE", "FUNCTION")):
+    depth, angles, named = 0, 0, False
+    tokens = [each for each in _tokens(text) if each.start < start]
+    typed = len(tokens) > 1 and tokens[1].text.upper() == "FUNCTION"
+    kinds = ("MATERIALIZED", "VIEW", "SOURCE", "TABLE", "FUNCTION")
+    for before, each, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
+        # Of a function's parameters, and of the fields of a struct, the first word is a name.
+        first = before.text in ("(", ",") if not angles else after is not None and after.text[0] not in ",<>"
+        if (first or not typed) if depth or angles else not (named or each.text.upper() in kinds):
             found.add(each.start)
             named = True
         depth += (each.token_type is T.L_PAREN) - (each.token_type is T.R_PAREN)
+        angles += each.text.count("<") - each.text.count(">")
     return found
 
 
@@ -198,8 +202,8 @@ def _tokens(text: str) -> list[Token]:
     ]
 
 
-def _words(text: str, names: set[int], *, capitals: bool) -> Iterator[tuple[int, _Word]]:
-    """Yield the places of words, and the words."""
+def _words(text: str, names: set[int], *, capitals: bool, typed: bool) -> Iterator[tuple[int, _Word]]:
+    """Yield the places of words, and the words; if `typed`, signs are those of types such as ``ARRAY<INT>``."""
     tokens = _tokens(text)
     before: _Word | None = None
     unary = False  # the word before is the sign of a number
@@ -215,10 +219,9 @@ def _words(text: str, names: set[int], *, capitals: bool) -> Iterator[tuple[int,
             written = written.upper() if capitals else written
         touching = at > 0 and tokens[at - 1].end + 1 == token.start
         next_word = following.text.upper() if following else ""
-        word = _Word(
-            written, keyword, literal, _glued(before, unary, written, touching, next_word), above,
-            tuple(each.text for each in behind),
-        )  # fmt: skip
+        of_type = typed and not literal and (written[0] in "<>:" or (before is not None and before.text == "<"))
+        glued = of_type or _glued(before, unary, written, touching, next_word)
+        word = _Word(written, keyword, literal, glued, above, tuple(each.text for each in behind))
         above = tuple(each.text for each in later)
         yield token.start, word
         unary = written in ("-", "+", "~") and (before is None or before.keyword or _is_sign(before, ")", "]"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ from ..operators.relations.plan.nodes import (
     Where,
     WindowOver,
 )
+from ..operators.relations.plan.properties import has_value, never_null
 from .scalars import Scalars, has_aggregate, has_query, renamed_aggregation
 from .scope import OUTER, Context, Scope, is_outer
 from .select_list import bare, is_star
@@ -124,6 +127,7 @@ class Lifetimes:
 _CLAUSES = ("group", "having", "qualify", "order", "limit", "with_", "distinct")
 _IN_FROM = "put it into FROM with an alias, FROM …, (SELECT MAX(x) AS top FROM …) AS m, and use m.top"
 _COUNTS = frozenset(["count", "approx_count_distinct"])
+_MOST_WAYS = 27
 
 
 def is_value(query: exp.Expr) -> bool:
@@ -407,10 +411,6 @@ def _semi(node: exp.Expr, left: Relation, scope: Scope, context: Context, *, neg
         raise context.text.error(
             node, f"IN compares {len(wanted)} with {len(inner.values)} columns of its subquery", expected="as many"
         )
-    if negated and len(wanted) > 1:
-        raise context.text.error(
-            node, "NOT IN of several columns is not supported", hint="write NOT EXISTS (SELECT … WHERE a = x AND b = y)"
-        )
     ours = Scalars(context.text, scope, where="before IN")
     both: list[tuple[Expression, Expression]] = []
     for one, two in zip(wanted, inner.values, strict=True):
@@ -418,7 +418,43 @@ def _semi(node: exp.Expr, left: Relation, scope: Scope, context: Context, *, neg
         if any(is_outer(each) for each in fields(value)):
             raise context.text.error(one, "a column of the query around is not supported before IN")
         both.append((value, two))
+    if negated and len(both) > 1:
+        return _not_in(node, left, inner, both, context)
     return _join(node, left, inner, both, [], "null_aware_anti" if negated else "semi", context)
+
+
+_Pair = tuple[Expression, Expression]
+
+
+def _not_in(node: exp.Expr, left: Relation, inner: _Inner, pairs: Sequence[_Pair], context: Context) -> Relation:
+    """Drop the rows whose values are equal to a right row's, or may be, since null may be equal to anything.
+
+    Each way in which all pairs may be equal is an anti join by equal keys.
+    """
+    sure = never_null(left), never_null(inner.relation)
+    ways: list[list[_Pair]] = []
+    for one, two in pairs:
+        ways.append([(one, two)])
+        if not has_value(one, sure[0]):
+            ways[-1].append((_if_null(one), _true()))
+        if not has_value(two, sure[1]):
+            ways[-1].append((_true(), _if_null(two)))
+    count = prod(map(len, ways))
+    if count > _MOST_WAYS:
+        raise context.text.error(
+            node,
+            f"NOT IN of {len(pairs)} columns compares in {count} ways, as null may be equal to anything",
+            expected=f"at most {_MOST_WAYS}",
+            hint="NOT EXISTS (SELECT … WHERE a = x AND b = y) keeps rows with a null; or leave nulls out of both sides",
+        )
+    for way in product(*ways):
+        left = _join(node, left, inner, [*way], [], "anti", context)
+    return left
+
+
+def _if_null(value: Expression) -> Expression:
+    """Return an expression that is true for null, and null for anything else."""
+    return call("if", [call("is_null", [value]), _true()])
 
 
 def _join(
@@ -467,6 +503,4 @@ def _join(
 
 
 def _true() -> Expression:
-    from ..expressions.nodes import Constant
-
     return Constant(value=True, type=pa.bool_())

@@ -11,10 +11,10 @@ from sqlglot import exp
 
 from ..conf.errors import SchemaError
 from ..expressions.kinds import DURATION
-from ..expressions.nodes import Call, Expression, Field, fields
+from ..expressions.nodes import Call, Constant, Expression, Field, fields
 from ..expressions.places import Text
 from ..expressions.python_functions import PythonFunction
-from ..expressions.scalars import ColumnScope, ScalarBinder, check_steady
+from ..expressions.scalars import ColumnScope, ScalarBinder, check_steady, unwrapped
 from ..expressions.terms import ROWS
 from ..operators.relations.plan.aggregates import TEXT_LISTS, aggregation, is_aggregate, joined_list, text_list
 from ..operators.relations.plan.nodes import Aggregation, Order
@@ -23,6 +23,9 @@ from .scope import is_outer
 _NUMBERED = frozenset(
     ["row_number", "rank", "dense_rank", "ntile", "lag", "lead", "percent_rank", "cume_dist", "nth_value"]
 )
+
+
+_PERCENTILES = ("percentile", "approx_percentile", "percentile_approx", "percentile_cont", "percentile_disc")
 
 
 @dataclass(frozen=True)
@@ -223,9 +226,26 @@ class Scalars(ScalarBinder):
             if value.type == DURATION:
                 count, _ = bound_aggregation(node, replace(called, name="count"), inner, where)
                 return self._of_intervals(node, called, value, count)
+        at = 0 if order is not None else 1
+        shares = unwrapped(called.arguments[at]) if len(called.arguments) > at else None
+        if called.name in _PERCENTILES and isinstance(shares, exp.Anonymous) and shares.this == "ARRAY":
+            return self._percentiles(node, called, at, where, order)
         made, joined = bound_aggregation(node, called, inner, where, order)
         found = self._noted(made)
         return found if joined is None else joined_list(found, joined)
+
+    def _percentiles(
+        self, node: exp.Expr, called: FunctionCall, at: int, where: exp.Expr | None, order: exp.Order | None
+    ) -> Expression:
+        """Return an array of percentiles, one for each of several shares; null if there are no values."""
+        found: list[Expression] = []
+        for each in unwrapped(called.arguments[at]).expressions:
+            arguments = [*called.arguments[:at], each, *called.arguments[at + 1 :]]
+            found.append(self._aggregate(node, replace(called, arguments=arguments), where, order))
+        if not found:
+            raise self.text.error(called.arguments[at], "there are no shares", expected="ARRAY(0.5, 0.9)")
+        empty = self.call(node, "is_null", found[:1])
+        return self.call(node, "if", [empty, Constant(None, pa.null()), self.call(node, "array", found)])
 
     def _noted(self, made: Aggregation) -> Expression:
         if made not in self.found:

@@ -35,7 +35,7 @@ from ..operators.relations.plan.nodes import (
     WindowOver,
 )
 from ..operators.relations.plan.normalize import newest
-from .arrays import array_function, bind_elements
+from .arrays import array_function, bind_elements, constant_elements
 from .grammar import ArrayFunction, StreamWindow, TableFunction
 from .scalars import Scalars
 from .scope import Bound, Context, Scope, is_outer
@@ -57,9 +57,7 @@ def bind_source(node: exp.Expr, context: Context, *, hop_columns: bool) -> FromI
     """Return an item of FROM. ``hop_columns``: the query reads window_start, window_end or ``*``."""
     alias = node.alias
     if isinstance(node.this, ArrayFunction):
-        raise context.text.error(
-            node, "elements of an array need a source before them", hint="FROM s CROSS JOIN UNNEST(xs) AS t(x)"
-        )
+        return FromItem(constant_elements(node, node.this, context), alias, streams=False)
     if isinstance(node.this, TableFunction):
         return _function(node, node.this, context, alias, hop_columns=hop_columns)
     if isinstance(node, exp.Subquery):

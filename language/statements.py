@@ -437,7 +437,9 @@ class _Words:
         for name, value in self.options().items():
             if name.lower() not in names:
                 raise OptionError(
-                    f"{word} (… {name} …)", expected=" or ".join(names), hint=_ELSEWHERE.get(name.lower(), "")
+                    f"{word} (… {name} …)",
+                    expected=" or ".join(names),
+                    hint=_ELSEWHERE.get(name.lower().partition(".")[0], ""),
                 )
             try:
                 found[name.lower()] = float(value)  # pyright: ignore[reportArgumentType]

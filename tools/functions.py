@@ -38,6 +38,7 @@ doubles: Any = import_module("upstream.expressions.doubles")
 encodings: Any = import_module("upstream.expressions.encodings")
 hashing: Any = import_module("upstream.expressions.hashes")
 bits: Any = import_module("upstream.expressions.numbers")
+logic: Any = import_module("upstream.expressions.logic")
 months: Any = import_module("upstream.expressions.times")
 Signature: Any = import_module("upstream.expressions.coercion").Signature
 aggregates: Any = import_module("upstream.operators.relations.plan.aggregates")
@@ -99,6 +100,7 @@ _GIVES = {
     "encode": "BINARY",
     "try_subtract": "the type of `a - b`",
     "array_join": "STRING",
+    **dict.fromkeys(("array", "sequence", "generate_series"), "ARRAY"),
     **dict.fromkeys(("struct", "row", "named_struct"), "STRUCT"),
     **dict.fromkeys(("get", "get_item", "element_at", "try_element_at"), "the type of the elements"),
 }
@@ -210,7 +212,7 @@ def _groups() -> dict[str, list[str]]:
     coded = encodings.ENCODING_RULES
     text, times = typing._text_rules(), typing._time_rules()
     nested = ("get_field", "get", "get_item", "element_at", "try_element_at", "size", "cardinality", "array_size")
-    nested += ("array_contains", "array_join", "struct", "row", "named_struct")
+    nested += ("array_contains", "array_join", "struct", "row", "named_struct", *logic.SEQUENCE_RULES)
     casts = [name for name in typing.function_names() if "what CAST reads" in _error(name)]
     groups: dict[str, list[str]] = {"Operators": [name for name in OPERATORS if name in typing._rules()]}
     left = set(typing.function_names()) - set(OPERATORS) - _NOT_TYPED

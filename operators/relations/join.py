@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,24 @@ from .zsets import (
     cumulated,
     delta_frame,
     differences,
+    expanded,
     int64s,
     key_numbers,
     numbered,
+    places_among,
 )
+
+
+def check_keys(on: Sequence[tuple[Evaluable, Evaluable]]) -> None:
+    """Raise SchemaError if keys that are compared have different types."""
+    for one, two in on:
+        if one.type != two.type:
+            raise SchemaError(
+                f"a join compares {one.type} with {two.type}",
+                expected="keys of one type",
+                hint="cast one of them",
+            )
+
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -68,6 +82,15 @@ class JoinRows:
         mask = np.zeros(self.rows.height, dtype=np.bool_)
         mask[self.changed] = True
         return mask
+
+    def lives(self, *, net: bool) -> tuple[Int64s, Int64s]:
+        """Return from when, and until when, each row is there at most. Net changes are all at one time, 1."""
+        if net:
+            return np.where(self.before != 0, 0, 1), np.where(self.after != 0, 2, 1)
+        begins, ends = np.where(self.before != 0, OLD, HIGHEST), np.where(self.after != 0, HIGHEST, OLD)
+        np.minimum.at(begins, self.changed, self.times)
+        np.maximum.at(ends, self.changed, self.times)
+        return begins, ends
 
     @cached_property
     def events(self) -> pl.DataFrame:
@@ -240,13 +263,7 @@ class JoinOperator(Operator):
         within: tuple[Sequence[str] | None, Sequence[str] | None] = (None, None),
     ) -> None:
         super().__init__(schema)
-        for one, two in on:
-            if one.type != two.type:
-                raise SchemaError(
-                    f"a join compares {one.type} with {two.type}",
-                    expected="keys of one type",
-                    hint="cast one of them",
-                )
+        check_keys(on)
         self._how = how
         self._condition = condition
         counts = how not in {"inner", "right"}, how in {"right", "full"}
@@ -276,7 +293,7 @@ class JoinOperator(Operator):
         right_changes, right_null, right_touched = self._right.split(inputs[1])
         left = self._left.read(left_changes, left_touched, right_touched)
         right = self._right.read(right_changes, right_touched, left_touched)
-        pairs = self._pairs(left, right)
+        pairs = self._pairs(left, right, net=span.net)
         found: list[pl.DataFrame] = []
         if self._how not in {"semi", "anti"}:
             check_growth(pairs.height, left.rows.height + right.rows.height)
@@ -296,17 +313,17 @@ class JoinOperator(Operator):
     def kept(self) -> Sequence[pl.DataFrame | None]:
         return [self._left.contents(), self._right.contents()]
 
-    def _pairs(self, left: JoinRows, right: JoinRows) -> pl.DataFrame:
+    def _pairs(self, left: JoinRows, right: JoinRows, *, net: bool) -> pl.DataFrame:
         """Return the rows that match, of which at least one changes, by their positions."""
-        one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
-        two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
-        names = left.keys.columns
-        fresh = pl.Series(left.changes)
-        sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
-        if not names and self._condition is None and self._how not in {"semi", "anti"}:
-            check_growth(sum(float(some.height) * others.height for some, others in sides), one.height + two.height)
-        joined = [_met(some, others, names) for some, others in sides]
-        pairs = pl.concat(joined) if joined[1].height else joined[0]
+        if _have_many_pairs(left, right):
+            pairs = self._pairs_at_one_time(left, right, net=net)
+        else:
+            one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
+            two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
+            fresh = pl.Series(left.changes)
+            sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
+            joined = [_met(some, others, left.keys.columns) for some, others in sides]
+            pairs = pl.concat(joined) if joined[1].height else joined[0]
         if self._condition is None or pairs.height == 0:
             return pairs
         columns: list[pl.Series] = []
@@ -315,6 +332,30 @@ class JoinOperator(Operator):
             columns += side.rows.select(read)[int64s(pairs, name)].get_columns() if read else []
         frame = pl.DataFrame(columns) if columns else pairs
         return pairs.filter(self._condition.series(frame, "__condition"))
+
+    def _pairs_at_one_time(self, left: JoinRows, right: JoinRows, *, net: bool) -> pl.DataFrame:
+        """Return the pairs of equal keys that are there at one time: no others have an effect.
+
+        Of each, one row begins while the other is there, so they are found in the order of the beginnings.
+        """
+        size = left.rows.height
+        keys = pl.concat([left.keys, right.keys])
+        ids = numbered(keys, keys.columns).ids if keys.width else np.zeros(size + right.rows.height, dtype=np.int64)
+        (one_begin, one_end), (two_begin, two_end) = left.lives(net=net), right.lives(net=net)
+        fresh, changed = left.changes, right.changes
+        found: list[tuple[Int64s, Int64s]] = []
+        for some, others in (
+            (np.flatnonzero(fresh & (one_begin < one_end)), np.flatnonzero(two_begin < two_end)),
+            (np.flatnonzero(~fresh & (one_begin < one_end)), np.flatnonzero(changed & (two_begin < two_end))),
+        ):
+            one = _Lives(ids[some], one_begin[some], one_end[some])
+            two = _Lives(ids[size + others], two_begin[others], two_end[others])
+            after, before = two.beginning_in(one, with_equal=True), one.beginning_in(two, with_equal=False)
+            if self._condition is None and self._how not in {"semi", "anti"}:
+                check_growth(float(after.size + before.size), size + right.rows.height)
+            (at, other), (another, back) = after.pairs(), before.pairs()
+            found.append((some[np.append(at, back)], others[np.append(other, another)]))
+        return pl.DataFrame({_LEFT: np.append(found[0][0], found[1][0]), _RIGHT: np.append(found[0][1], found[1][1])})
 
     def _matched(self, left: JoinRows, right: JoinRows, pairs: pl.DataFrame) -> pl.DataFrame:
         events = (
@@ -456,6 +497,51 @@ class NotIn(Operator):
         known, _ = self._equal.kept()
         null, right = self._any.kept()
         return [None if known is None or null is None else pl.concat([known, null]), right]
+
+
+class _Lives(NamedTuple):
+    """The times for which rows are there."""
+
+    keys: Int64s
+    begins: Int64s
+    ends: Int64s
+
+    def beginning_in(self, others: _Lives, *, with_equal: bool) -> _Ranges:
+        """Return, for each of others, the rows that begin while it is there; with equal beginnings or without."""
+        order = np.lexsort((self.begins, self.keys))
+        mine = self.keys[order], self.begins[order]
+        low = places_among(others.keys, others.begins, *mine, after=not with_equal)
+        return _Ranges(order, low, places_among(others.keys, others.ends, *mine))
+
+
+class _Ranges(NamedTuple):
+    order: Int64s  # Rows by place.
+    low: Int64s
+    high: Int64s
+
+    @property
+    def size(self) -> int:
+        return int(np.maximum(self.high - self.low, 0).sum())
+
+    def pairs(self) -> tuple[Int64s, Int64s]:
+        """Return the number of each range for each of its rows, and the rows."""
+        ranges, places = expanded(self.low, self.high)
+        return ranges, self.order[places]
+
+
+_MANY = 1 << 20
+"""So many pairs cost less to make than to avoid."""
+
+
+def _have_many_pairs(left: JoinRows, right: JoinRows) -> bool:
+    """Return whether two sides have far more pairs of equal keys than rows."""
+    sizes = left.rows.height, right.rows.height
+    if left.keys.width == 0 or sizes[0] * sizes[1] <= _MANY:
+        return sizes[0] * sizes[1] > _MANY
+    found = [np.unique(each.keys.hash_rows().to_numpy(), return_counts=True) for each in (left, right)]
+    (one, counts), (two, others) = found
+    _, at, other = np.intersect1d(one, two, assume_unique=True, return_indices=True)
+    return int((counts[at] * others[other]).sum()) > max(_MANY, 4 * sum(sizes))
 
 
 def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:

@@ -13,9 +13,8 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s, Mask
 from ..aggregates.parts import ranks
 from .arrangement import OperatorState
-from .group_sums import Points
 from .operator import Evaluable, Operator, with_columns
-from .ordered_values import ROWS_OF_ONE, OrderedBuckets
+from .ordered_values import ROWS_OF_ONE, OrderedBuckets, groups_of, rows_around
 from .zsets import (
     OLD,
     TIME,
@@ -139,18 +138,10 @@ class OrderedRows(Operator):
 
     def _step_near(self, kept: OrderedBuckets, changes: pl.DataFrame) -> pl.DataFrame:
         """Read the rows near those that change alone."""
-        by = [name for name, _ in self._by]
         keyed = with_columns(changes, self._by)
-        groups = numbered(keyed, by)
-        keys = keyed[by][groups.first] if by else pl.DataFrame({ROW: [0]}).select([])
-        count = len(groups.first)
-        points = Points(
-            Steps(np.arange(count), np.zeros(count, dtype=np.int64), []),
-            keys,
-            key_numbers(keys, by) if by else np.zeros(1, dtype=np.int64),
-        )
-        before = np.full(count, ROWS_OF_ONE)
-        buckets, values = kept.advance(points, keyed, groups.ids, before, self._margin)
+        points, group = groups_of(keyed, [name for name, _ in self._by])
+        before = np.full(points.groups, ROWS_OF_ONE)
+        buckets, values = kept.advance(points, keyed, group, before, rows_around(self._margin or 0))
         # Rows at the ends of a stretch lack others around them, before the step as after it.
         partition = buckets.stretches[values.bucket]
         times = cumulated(partition[values.steps.ids], values.steps.times, np.zeros_like(values.steps.ids))

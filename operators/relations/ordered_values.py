@@ -29,6 +29,7 @@ from .zsets import (
     int64s,
     key_numbers,
     live,
+    numbered,
     places_among,
 )
 
@@ -92,11 +93,16 @@ class ValueOrder(NamedTuple):
     results: list[Result]
 
 
+BucketsAround = Callable[["Buckets", Int64s], Mask]
+"""Chooses buckets to read, given those before a step, and the bucket of each row that changes."""
+
+
 class OrderedBuckets:
     """The distinct rows of each group, in an order.
 
     Those of a large group are divided into about as many buckets as a bucket has rows. A step reads the buckets in
-    which a row changes, and the sizes of the others. ``in_order`` returns numbers in the order of rows.
+    which a row changes, and the sizes of the others. ``in_order`` returns numbers in the order of rows. Of the rows, a
+    column may choose those that count as copies, and one those that are kept.
     State: the distinct rows of each group with their counts, and the buckets of large groups.
     """
 
@@ -107,30 +113,33 @@ class OrderedBuckets:
         name: str,
         in_order: Callable[[pl.DataFrame], Int64s],
         state: OperatorState,
+        counted: str | None = None,
+        kept: str | None = None,
     ) -> None:
-        self._names, self._in_order = columns.names, in_order
+        self._names, self._in_order, self._counted, self._kept = columns.names, in_order, counted, kept
         fields = [*by, *columns, pa.field(WEIGHT, pa.int64())]
         self._values = state.arrangement(f"{name} in order", pa.schema(fields), self._names)
         fields += [pa.field(each, pa.int64()) for each in (_BUCKET, _SIZE)]
         self._buckets = state.arrangement(f"buckets of {name}", pa.schema(fields), [_BUCKET])
 
     def advance(
-        self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s, margin: int | None = 0
-    ) -> tuple[_Buckets, _Values]:
+        self, points: Points, rows: pl.DataFrame, group: Int64s, before: Int64s, around: BucketsAround | None
+    ) -> tuple[Buckets, _Values]:
         """Change rows; return the buckets, and the values of those that were read. ``group`` is that of each row.
 
-        ``before`` are each group's rows before the step, at most, if it has no buckets. Around each bucket that
-        changes, as many rows as the ``margin`` are read, or None for all.
+        ``before`` are each group's rows before the step, at most, if it has no buckets. Beside each bucket that
+        changes, those ``around`` it are read, or None for all.
         """
         stored = self._buckets.read(points.numbers if self._buckets.rows else points.numbers[:0])
         old, row, bucket = self._old_buckets(points, stored, rows, group, before)
-        old, into = _joined(old, bucket, points.groups, margin)
+        old, into = _joined(old, bucket, points.groups, around)
         heads = old.at(np.diff(into, prepend=-1) != 0)
         # All rows at places that change are read first, so new buckets get their numbers before the values are known.
         most = _sums(into, old.size, len(heads.group)) + np.bincount(into[bucket], minlength=len(heads.group))
         more = _unused(old, heads, most, points.groups)
         values, kept = self._changed(points, old, more, into, rows, bucket)
-        buckets, values = _divided(heads, more, values, points.groups)
+        marks = [self._marks(values, each) for each in (self._counted, self._kept)]
+        buckets, values = _divided(heads, more, values, points.groups, *marks)
         replaced = np.isin(np.arange(stored.height), row[old.read])
         self._write(points, buckets, values, kept, replaced)
         return buckets, values
@@ -139,33 +148,39 @@ class OrderedBuckets:
         """Return all rows with their counts."""
         return self._values.read_all().select(*self._names, WEIGHT)
 
+    def _marks(self, values: _Values, column: str | None) -> Mask:
+        if column is None:
+            return np.ones(values.values.height, dtype=np.bool_)
+        return values.values.get_column(column).to_numpy()
+
     def _old_buckets(
         self, points: Points, stored: pl.DataFrame, rows: pl.DataFrame, group: Int64s, before: Int64s
-    ) -> tuple[_Buckets, Int64s, Int64s]:
+    ) -> tuple[Buckets, Int64s, Int64s]:
         """Return the buckets before the step, their positions in the state or -1, and the bucket of each value."""
         of = points.find(stored)
         at = np.flatnonzero(of < points.groups)
         # A group that has no stored buckets has one, of at most its rows.
         one = np.setdiff1d(np.arange(points.groups), of[at])
-        codes = self._in_order(pl.concat([stored[self._names][at], rows[self._names]]))
+        of_stored = np.isin(group, of[at])
+        codes = self._in_order(pl.concat([stored[self._names][at], rows[self._names].filter(pl.Series(of_stored))]))
         groups = np.append(of[at], one)
         bounds = np.append(codes[: len(at)], np.full(len(one), LOWEST))
         zeros = np.zeros(len(one), dtype=np.int64)
         order = np.lexsort((bounds, groups))
-        buckets = _Buckets(
+        buckets = Buckets(
             groups[order],
             np.append(int64s(stored, _BUCKET)[at], zeros)[order],
             np.append(int64s(stored, _SIZE)[at], before[one])[order],
             np.append(int64s(stored, WEIGHT)[at], zeros)[order],
             np.append(np.zeros(len(at), dtype=np.bool_), np.ones(len(one), dtype=np.bool_))[order],
         )
-        bucket = places_among(group, codes[len(at) :], buckets.group, bounds[order], after=True) - 1
-        # A value less than all of its group is in the first bucket.
-        bucket = np.maximum(bucket, np.searchsorted(buckets.group, group))
+        bucket = np.searchsorted(buckets.group, group)  # also of a value less than all of its group
+        among = places_among(group[of_stored], codes[len(at) :], buckets.group, bounds[order], after=True)
+        bucket[of_stored] = np.maximum(among - 1, bucket[of_stored])
         return buckets, np.append(at, np.full(len(one), -1))[order], bucket
 
     def _changed(
-        self, points: Points, old: _Buckets, more: _Buckets, into: Int64s, rows: pl.DataFrame, bucket: Int64s
+        self, points: Points, old: Buckets, more: Buckets, into: Int64s, rows: pl.DataFrame, bucket: Int64s
     ) -> tuple[_Values, _Kept]:
         """Return the distinct values of the buckets that are read, with their changes, and the rows in the state."""
         kept = self._values.read_between(_ranges(points, old.at(old.read), more))
@@ -186,10 +201,10 @@ class OrderedBuckets:
         return _Values(together[first], of[first], steps), _Kept(mine, ids[: was.height], places[mine])
 
     def _write(
-        self, points: Points, buckets: _Buckets, values: _Values, kept: _Kept, replaced: npt.NDArray[np.bool_]
+        self, points: Points, buckets: Buckets, values: _Values, kept: _Kept, replaced: npt.NDArray[np.bool_]
     ) -> None:
         """Write the values and buckets that change; ``replaced`` are the stored buckets that were read."""
-        weights = values.steps.values[0][values.steps.lasts]
+        weights = values.steps.values[0][values.steps.lasts] * self._marks(values, self._kept)
         group = buckets.group[values.bucket]
         inner = key_places(key_numbers(values.values, self._names)) >> np.uint64(INNER_BITS + BITS)
         places = _ranges(points, buckets.at(values.bucket)).first | inner
@@ -233,8 +248,8 @@ class OrderedValues(OrderedBuckets):
         rows, group = rows.filter(known), group[known.to_numpy()]
         if points.net:
             rows = rows.with_columns(pl.Series(TIME, points.steps.times[points.ends[group]]))
-        margin = None if self._lists or self._modes else 0
-        buckets, values = self.advance(points, rows, group, before, margin)
+        around = None if self._lists or self._modes else rows_around(0)
+        buckets, values = self.advance(points, rows, group, before, around)
         results = [self._list(each, points, buckets, values) for each in self._lists]
         results += [self._mode(each, points, buckets, values) for each in self._modes]
         return pl.DataFrame(results + (self._ranked(points, buckets, values) if self._percentiles else []))
@@ -253,7 +268,7 @@ class OrderedValues(OrderedBuckets):
         codes[order] = np.cumsum(starts)
         return codes
 
-    def _list(self, result: List, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
+    def _list(self, result: List, points: Points, buckets: Buckets, values: _Values) -> pl.Series:
         """Return the values at each change point."""
         found: list[pl.Series] = []
         for part in live(values.steps, buckets.group[values.bucket], points.steps):
@@ -266,7 +281,7 @@ class OrderedValues(OrderedBuckets):
             found.append(pl.Series(result.name, pa.LargeListArray.from_arrays(np.append(0, ends), array)))
         return pl.concat(found)
 
-    def _mode(self, result: Mode, points: Points, buckets: _Buckets, values: _Values) -> pl.Series:
+    def _mode(self, result: Mode, points: Points, buckets: Buckets, values: _Values) -> pl.Series:
         """Return the most frequent value at each change point."""
         found = np.full(points.size, -1)
         for part in live(values.steps, buckets.group[values.bucket], points.steps):
@@ -278,7 +293,7 @@ class OrderedValues(OrderedBuckets):
         """Return the values at some positions; null at -1."""
         return pl.Series(name, taken(values.get_column(self._name).to_arrow(compat_level=pl.CompatLevel.oldest()), at))
 
-    def _ranked(self, points: Points, buckets: _Buckets, values: _Values) -> list[pl.Series]:
+    def _ranked(self, points: Points, buckets: Buckets, values: _Values) -> list[pl.Series]:
         """Return the percentiles at each change point."""
         apart = np.flatnonzero(~buckets.read)
         steps = values.steps
@@ -316,7 +331,7 @@ class OrderedValues(OrderedBuckets):
             found.append(self._at(each.name, one.alias(self._name).to_frame(), position))
         return found
 
-    def _with_unread(self, points: Points, buckets: _Buckets, values: _Values, some: Int64s) -> _Values:
+    def _with_unread(self, points: Points, buckets: Buckets, values: _Values, some: Int64s) -> _Values:
         """Add the values of some buckets without changes."""
         if not len(some):
             return values
@@ -333,7 +348,7 @@ class OrderedValues(OrderedBuckets):
         return _Values(pl.concat([values.values, rows[self._names][order]]), np.append(values.bucket, of[order]), steps)
 
 
-class _Buckets(NamedTuple):
+class Buckets(NamedTuple):
     """Buckets, in the order of their groups and values."""
 
     group: Int64s
@@ -342,8 +357,8 @@ class _Buckets(NamedTuple):
     copies: Int64s  # The number of values.
     read: Mask  # The values are read from the state.
 
-    def at(self, which: Mask | Int64s) -> _Buckets:
-        return _Buckets(self.group[which], self.number[which], self.size[which], self.copies[which], self.read[which])
+    def at(self, which: Mask | Int64s) -> Buckets:
+        return Buckets(self.group[which], self.number[which], self.size[which], self.copies[which], self.read[which])
 
     def find(self, group: Int64s, places: UInt64s) -> Int64s:
         """Return the positions of the buckets of rows; -1 for others' rows."""
@@ -383,7 +398,7 @@ def _sums(of: Int64s, values: Int64s, size: int) -> Int64s:
     return total
 
 
-def _ranges(points: Points, *buckets: _Buckets) -> PlaceRanges:
+def _ranges(points: Points, *buckets: Buckets) -> PlaceRanges:
     """Return the places of buckets."""
     group = np.concatenate([each.group for each in buckets])
     number = np.concatenate([each.number for each in buckets])
@@ -400,7 +415,7 @@ def _parts(sizes: Int64s, wanted: npt.NDArray[np.float64]) -> Int64s:
     return np.where(sizes > 2 * wanted, np.ceil(sizes / wanted), 1).astype(np.int64)
 
 
-def _joined(old: _Buckets, changed: Int64s, groups: int, margin: int | None) -> tuple[_Buckets, Int64s]:
+def _joined(old: Buckets, changed: Int64s, groups: int, around: BucketsAround | None) -> tuple[Buckets, Int64s]:
     """Return the buckets with those to read, and for each the position of the one that it becomes part of.
 
     One that changes and has few values becomes part of the one before. Those without a stored size are always read.
@@ -408,26 +423,40 @@ def _joined(old: _Buckets, changed: Int64s, groups: int, margin: int | None) -> 
     touched = np.bincount(changed, minlength=len(old.group)) > 0
     first = np.diff(old.group, prepend=-1) != 0
     joins = touched & ~first & (4 * old.size < _wanted(old.size, old.group, groups))
-    read = old.read | touched | joins | (True if margin is None else _near(old, touched, margin))
+    read = old.read | touched | joins | (True if around is None else around(old, changed))
     read[:-1] |= joins[1:]
     return old._replace(read=read), np.cumsum(~joins) - 1
 
 
-def _near(old: _Buckets, touched: Mask, margin: int) -> Mask:
-    """Return the buckets with a row that has fewer rows than the margin between it and a bucket that changes."""
-    size, at = len(touched), np.arange(len(touched))
-    copies = np.where(touched, 0, old.copies)
-    before = np.cumsum(copies) - copies
-    left = np.maximum.accumulate(np.where(touched, at, -1))
-    right = np.minimum.accumulate(np.where(touched, at, size)[::-1])[::-1]
-    has_left = left >= np.searchsorted(old.group, old.group)
-    has_right = right < np.searchsorted(old.group, old.group, side="right")
-    since = before - before[np.maximum(left, 0)]
-    until = before[np.minimum(right, size - 1)] - before - copies
-    return (has_left & (since < margin)) | (has_right & (until < margin))
+def rows_around(margin: int) -> BucketsAround:
+    """Return the choice of the buckets with a row that has fewer rows than the margin between it and a change."""
+
+    def near(old: Buckets, changed: Int64s) -> Mask:
+        size, at = len(old.group), np.arange(len(old.group))
+        touched = np.bincount(changed, minlength=size) > 0
+        copies = np.where(touched, 0, old.copies)
+        before = np.cumsum(copies) - copies
+        left = np.maximum.accumulate(np.where(touched, at, -1))
+        right = np.minimum.accumulate(np.where(touched, at, size)[::-1])[::-1]
+        has_left = left >= np.searchsorted(old.group, old.group)
+        has_right = right < np.searchsorted(old.group, old.group, side="right")
+        since = before - before[np.maximum(left, 0)]
+        until = before[np.minimum(right, size - 1)] - before - copies
+        return (has_left & (since < margin)) | (has_right & (until < margin))
+
+    return near
 
 
-def _unused(old: _Buckets, heads: _Buckets, most: Int64s, groups: int) -> _Buckets:
+def groups_of(rows: pl.DataFrame, by: list[str]) -> tuple[Points, Int64s]:
+    """Return the groups of rows, each at one time, and the group of each row."""
+    groups = numbered(rows, by)
+    count = len(groups.first)
+    keys = rows[by][groups.first] if by else pl.DataFrame({_SIZE: [0]}).select([])
+    numbers = key_numbers(keys, by) if by else np.zeros(count, dtype=np.int64)
+    return Points(Steps(np.arange(count), np.zeros(count, dtype=np.int64), []), keys, numbers), groups.ids
+
+
+def _unused(old: Buckets, heads: Buckets, most: Int64s, groups: int) -> Buckets:
     """Return as many buckets with unused numbers as those with at most so many values may need, by group."""
     parts = np.where(heads.read, _parts(most, _wanted(np.zeros_like(most), heads.group, groups)), 1)
     needed = _sums(heads.group, parts - 1, groups)
@@ -437,10 +466,12 @@ def _unused(old: _Buckets, heads: _Buckets, most: Int64s, groups: int) -> _Bucke
     group, number = group[free], number[free]
     some = np.arange(len(group)) - np.searchsorted(group, group) < needed[group]
     group, number = group[some], number[some]
-    return _Buckets(group, number, np.zeros_like(group), np.zeros_like(group), np.ones(len(group), dtype=np.bool_))
+    return Buckets(group, number, np.zeros_like(group), np.zeros_like(group), np.ones(len(group), dtype=np.bool_))
 
 
-def _divided(heads: _Buckets, more: _Buckets, values: _Values, groups: int) -> tuple[_Buckets, _Values]:
+def _divided(
+    heads: Buckets, more: Buckets, values: _Values, groups: int, counted: Mask, kept: Mask
+) -> tuple[Buckets, _Values]:
     """Divide buckets that have too many values."""
     of = values.bucket
     sizes = np.where(heads.read, np.bincount(of, minlength=len(heads.group)), heads.size)
@@ -453,9 +484,9 @@ def _divided(heads: _Buckets, more: _Buckets, values: _Values, groups: int) -> t
     group = found.group[new]
     nth = np.arange(len(group)) - np.searchsorted(group, group)
     found.number[new] = more.number[np.searchsorted(more.group, group) + nth]
-    weights = values.steps.values[0][values.steps.lasts]
+    weights = values.steps.values[0][values.steps.lasts] * kept
     size = np.where(found.read, np.bincount(of[weights != 0], minlength=len(found.group)), found.size)
-    copies = np.where(found.read, _sums(of, weights, len(found.group)), found.copies)
+    copies = np.where(found.read, _sums(of, weights * counted, len(found.group)), found.copies)
     return found._replace(size=size, copies=copies), values._replace(bucket=of)
 
 

@@ -24,6 +24,7 @@ from .plan.identity import identity
 from .plan.nodes import (
     Aggregation,
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -50,7 +51,7 @@ from .plan.nodes import (
 )
 from .plan.properties import Clock, key_of
 from .slice_plan import Families, sliced
-from .stateless import ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
+from .stateless import ConstantRowOperator, ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
 from .window_functions import WindowCall, WindowFunctionsOperator
 from .windows import HopWindow, RowLifetimes, SessionWindow, StoredRelation, TimeWindow
@@ -126,6 +127,9 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             return SampleOperator(source.schema, percent, seed)
         case WindowOver():
             return _window(node, compile_, state, clock)
+        case ConstantRow(columns):
+            empty = pa.schema([])
+            return ConstantRowOperator(node.schema, [(name, compile_(each, empty)) for name, each in columns])
         case Where(source, condition):
             return FilterOperator(node.schema, compile_(condition, source.schema))
         case Project(source, columns):
@@ -232,10 +236,10 @@ def _join(node: Join, compile_: Compile, state: OperatorState, clock: Clock) -> 
     static = never_changes(node.left), never_changes(node.right)
     if node.how == "null_aware_anti":
         return NotIn(node.schema, right, on[0], on[1:], condition, state, static)
+    if node.as_of is not None:
+        by = node.as_of.function, compile_(node.as_of.left, left), compile_(node.as_of.right, right)
+        return AsOfJoin(node.schema, left, right, node.how == "left", on, by, state, static)
     # By the clock of arrival, the time of a step says nothing of the event times that are still to come.
     needed = needed_of(node) if clock == "event" else (None, None)
     within = key_of(node.left), key_of(node.right)
-    if node.as_of is not None:
-        by = node.as_of.function, compile_(node.as_of.left, left), compile_(node.as_of.right, right)
-        return AsOfJoin(node.schema, left, right, node.how == "left", on, by, state, static, within)
     return JoinOperator(node.schema, left, right, node.how, on, condition, state, static, needed, within)

@@ -10,7 +10,25 @@ import pyarrow as pa
 
 from .operator import Evaluable, Operator, RowOperator
 from .plan.properties import Clock
-from .zsets import TIME, WEIGHT, Span, check_copies, columns_of, conformed, consolidated, expanded
+from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, consolidated, expanded
+
+
+class ConstantRowOperator(Operator):
+    """One row of constants, from the first step on."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[tuple[str, Evaluable]]) -> None:
+        super().__init__(schema)
+        self._columns = columns
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        return self.contents().with_columns(pl.lit(span.start, pl.Int64).alias(TIME)).select(self.nothing.columns)
+
+    def contents(self) -> pl.DataFrame:
+        one = pl.DataFrame({WEIGHT: [1]})
+        return one.hstack([each.series(one, name) for name, each in self._columns])
+
+    def complete_from(self, since: int) -> int | None:
+        return BEGINNING
 
 
 class FilterOperator(RowOperator):

@@ -1,5 +1,6 @@
 import math
 import operator
+from datetime import date, timedelta
 from decimal import Decimal
 from itertools import product
 
@@ -8,7 +9,7 @@ import pytest
 from kit.failures import fails
 
 from upstream.conf.errors import SchemaError
-from upstream.expressions.kinds import BOOLEAN, DOUBLE, INT, LONG, TEXT
+from upstream.expressions.kinds import BOOLEAN, DATE, DOUBLE, DURATION, INT, LONG, TEXT
 from upstream.expressions.nodes import Constant, Expression
 from upstream.expressions.types import call
 
@@ -202,6 +203,24 @@ def test_array_contains_is_null_where_a_null_may_be_the_value():
     arrays = [["a", None, "é"], [], [None], None], pa.list_(TEXT)
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT)]) == ["a-é", "", "", None]
     assert evaluate("array_join", arrays, constants=[(["-"], TEXT), (["?"], TEXT)]) == ["a-?-é", "", "?", None]
+
+
+def test_sequences_go_from_one_value_to_another():
+    ends = ([1, 3, None, 2], INT), ([3, 1, 2, 2], INT)
+    assert evaluate("sequence", *ends) == [[1, 2, 3], [3, 2, 1], None, [2]]
+    assert evaluate("generate_series", *ends) == [[1, 2, 3], [], None, [2]]
+    assert evaluate("generate_series", *ends, ([2, -2, 1, -1], LONG)) == [[1, 3], [3, 1], None, [2]]
+    assert evaluate("sequence", ([5], INT), ([5], INT), ([0], INT)) == [[5]]
+    far = ([-(2**63)], LONG), ([2**63 - 1], LONG)
+    assert evaluate("sequence", *far, ([2**63 - 1], LONG)) == [[-(2**63), -1, 2**63 - 2]]
+    fails("too long", evaluate, "sequence", *far)
+    fails("leads away", evaluate, "sequence", ([1], INT), ([3], INT), ([-1], INT))
+    fails("step is 0", evaluate, "generate_series", ([1], INT), ([1], INT), ([0], INT))
+    days = ([date(2024, 2, 28), date(2024, 3, 2)], DATE), ([date(2024, 3, 1), date(2024, 3, 1)], DATE)
+    hours = ([timedelta(days=2), timedelta(days=2)], DURATION)
+    assert evaluate("generate_series", *days, hours) == [[date(2024, 2, 28), date(2024, 3, 1)], []]
+    fails("no number of days", evaluate, "generate_series", *days, ([timedelta(hours=5)] * 2, DURATION))
+    assert evaluate("array", ([1, None], INT), ([3, 4], LONG)) == [[1, 3], [None, 4]]
 
 
 _PAIR = pa.struct([("a", INT), ("b", DOUBLE)])

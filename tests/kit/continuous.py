@@ -107,6 +107,9 @@ FORMS = (
     "SELECT x.sym FROM ISTREAM(SELECT sym FROM trade [RANGE 1 HOUR]) [RANGE 5 MINUTES] AS x EMIT CHANGES",
     "SELECT sym, COUNT(*) AS c FROM SESSION(trade PARTITION BY sym, n, t, INTERVAL '5' MINUTE) GROUP BY sym",
     "SELECT window_end, COUNT(*) AS c FROM SESSION(buses, timestamp, INTERVAL '5' MINUTE) GROUP BY window_end",
+    "SELECT sym, n FROM trade [RANGE 1 HOUR] WHERE (sym, px) NOT IN (SELECT sym, bid FROM quote [RANGE 1 HOUR])",
+    "SELECT x, COUNT(sym) AS c FROM UNNEST(ARRAY(1, 2, 5)) AS u(x) LEFT JOIN trade [RANGE 1 HOUR] ON n = x GROUP BY x",
+    "SELECT g, PERCENTILE(px, ARRAY(0.5, 0.9))[1] AS p FROM trade [NOW], GENERATE_SERIES(1, n % 3) AS g GROUP BY g",
     "SELECT doubled(px) AS d, MAX(doubled(n)) AS m FROM trade [RANGE 1 HOUR] WHERE doubled(n) > 2 GROUP BY doubled(px)",
 )
 

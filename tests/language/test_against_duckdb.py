@@ -42,6 +42,8 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT sym, SUM(n) / (SELECT SUM(n) FROM {T} WHERE n > 0) AS p FROM {T} GROUP BY sym HAVING COUNT(*) >= (SELECT COUNT(*) FROM {Q})": ("", ""),  # noqa: E501
     f"SELECT sym, n FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b WHERE b.bid > (SELECT AVG(px) FROM {T} AS c WHERE c.sym = b.sym) AND b.sym = a.sym)": ("", ""),  # noqa: E501
     f"SELECT sym FROM {T} AS a WHERE sym NOT IN (SELECT sym FROM {Q})": ("", ""),
+    f"SELECT sym FROM {T} AS a WHERE (sym, px) NOT IN (SELECT sym, bid FROM {Q})": (r"\(sym, px\) NOT IN \((.*)\)", r"NOT EXISTS (\1 AS b WHERE COALESCE(a.sym = b.sym, TRUE) AND COALESCE(px = bid, TRUE))"),  # noqa: E501
+    f"SELECT sym FROM {T} AS a WHERE NOT (n, px) IN (SELECT n, px + 1 FROM {T} AS b WHERE b.sym = a.sym AND n > 0)": (r"NOT \(n, px\) IN \((.*) WHERE (.*)\)", r"NOT EXISTS (\1 WHERE \2 AND COALESCE(a.n = b.n, TRUE) AND COALESCE(a.px = b.px + 1, TRUE))"),  # noqa: E501
     f"SELECT sym FROM {T} AS a WHERE NOT EXISTS (SELECT 1 FROM {Q} AS b WHERE b.sym = a.sym)": ("", ""),
     f"SELECT sym FROM {T} AS a WHERE EXISTS (SELECT 1 FROM {Q} AS b JOIN {T} AS c ON b.sym = a.sym AND c.px > b.bid)": ("", ""),  # noqa: E501
     f"SELECT a.sym, n, b.bid FROM {T} AS a ASOF JOIN {QS} AS b ON a.sym = b.sym AND a.t >= b.t": ("", ""),
@@ -51,6 +53,7 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT n, LISTAGG(sym, ', ') WITHIN GROUP (ORDER BY px NULLS LAST, sym) AS v FROM {T} GROUP BY n": (r"\) WITHIN GROUP \((.*)\) AS", r" \1) AS"),  # noqa: E501
     f"SELECT sym, STRING_AGG(DISTINCT n, ';' ORDER BY n DESC) AS v FROM {T} GROUP BY sym": (r"STRING_AGG.* AS", "ARRAY_TO_STRING(LIST_REVERSE_SORT(LIST(DISTINCT n)), ';') AS"),  # noqa: E501
     f"SELECT sym, PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY px DESC) AS p, PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY n) FILTER (WHERE px > 0) AS d FROM {T} GROUP BY sym": ("", ""),  # noqa: E501
+    f"SELECT sym, PERCENTILE(px, ARRAY(0.5, 0.9)) AS p, PERCENTILE_DISC(ARRAY(0, 0.3)) WITHIN GROUP (ORDER BY n) AS d FROM {T} GROUP BY sym": (r"PERCENTILE\(px, ARRAY(.*)DISC\(ARRAY\((.*)\)\) W", r"PERCENTILE_CONT(LIST_VALUE(0.5, 0.9)) WITHIN GROUP (ORDER BY px) AS p, PERCENTILE_DISC([\2]) W"),  # noqa: E501
     f"SELECT MAX(l) AS x, MIN(l) AS y FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym)": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
     f"SELECT sym, l FROM (SELECT sym, COLLECT_LIST(n) AS l FROM {T} GROUP BY sym) ORDER BY l DESC, sym NULLS FIRST LIMIT 2": (r"COLLECT_LIST.n.", "COALESCE(LIST_SORT(LIST(n) FILTER (n IS NOT NULL)), [])"),  # noqa: E501
     f"SELECT ROW(sym, n) AS r, COUNT(*) AS c, MAX(ROW(n, px)) FILTER (WHERE px > 0 AND n > 0) AS m FROM {T} GROUP BY 1": ("", ""),  # noqa: E501
@@ -67,7 +70,7 @@ QUERIES: dict[str, tuple[str, str]] = {
     f"SELECT *, SUM(n) OVER (PARTITION BY sym ORDER BY t RANGE INTERVAL '2' MINUTES PRECEDING) AS s FROM {T}": ("", ""),
     f"SELECT *, MIN(px) OVER (ORDER BY n DESC NULLS LAST RANGE BETWEEN 1 PRECEDING AND 8 FOLLOWING) AS s FROM {T}": ("", ""),  # noqa: E501
     f"SELECT sym, SUM(n) AS s, RANK() OVER (ORDER BY SUM(n) DESC NULLS LAST) AS r FROM {T} GROUP BY sym QUALIFY r <= 2": ("", ""),  # noqa: E501
-    f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER ({ALL}) AS r FROM {T}) WHERE r <= 2": ("", ""),
+    f"SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION /* of a symbol */ BY sym ORDER -- of all\nBY n NULLS FIRST, px NULLS FIRST, t) AS r FROM {T}) WHERE r <= 2": ("", ""),  # noqa: E501
     f"SELECT sym, n FROM (SELECT *, ROW_NUMBER() OVER ({ALL}) AS r FROM {E}) WHERE r <= 2 AND n > 0": ("", ""),
     f"SELECT sym, r FROM (SELECT *, RANK() OVER ({B}) AS r FROM {T}) WHERE r <= 2 AND sym = 'a'": ("", ""),
     f"SELECT x.sym, AVG(x.hi) OVER (PARTITION BY x.sym ORDER BY x.n NULLS FIRST ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS v FROM (SELECT sym, n, MAX(px) AS hi FROM {E} GROUP BY sym, n) AS x": ("", ""),  # noqa: E501

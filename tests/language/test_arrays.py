@@ -42,6 +42,21 @@ QUERIES = {
     "SELECT x, w FROM s{0} LATERAL VIEW EXPLODE(xs) u AS x LATERAL VIEW EXPLODE(ws) v AS w":
         "SELECT x, w FROM s CROSS JOIN UNNEST(xs) AS u(x) CROSS JOIN UNNEST(ws) AS v(w)",
     f"SELECT x, COUNT(*) AS n, MAX(k) AS m {U} GROUP BY x": "",
+    "SELECT x FROM UNNEST(ARRAY(1, 2, NULL)) AS u(x)": "SELECT x FROM UNNEST([1, 2, NULL]) AS u(x)",
+    "SELECT k, x FROM UNNEST(ARRAY(1, 2)) AS u(x) LEFT JOIN s{0} ON SIZE(xs) = x":
+        "SELECT k, x FROM UNNEST([1, 2]) AS u(x) LEFT JOIN s ON LEN(xs) = x",
+    "SELECT k FROM s{0} WHERE k NOT IN (SELECT x FROM EXPLODE(ARRAY('a', 'x')) AS u(x))":
+        "SELECT k FROM s WHERE k NOT IN ('a', 'x')",
+    "SELECT COUNT(*) AS n, SUM(g) AS t, MAX(k) AS m FROM GENERATE_SERIES(1, 10, 3) AS g, s{0}":
+        "SELECT COUNT(*) AS n, SUM(g) AS t, MAX(k) AS m FROM GENERATE_SERIES(1, 10, 3) AS g(g), s",
+    "SELECT k, g FROM s{0}, GENERATE_SERIES(SIZE(xs), 0, -1) AS g":
+        "SELECT k, unnest(generate_series(len(xs), 0, -1)) AS g FROM s",
+    "SELECT k, HOUR(g) AS h FROM s{0} CROSS JOIN GENERATE_SERIES(t, t + INTERVAL '2' HOURS, INTERVAL 90 MINUTES) AS g":
+        "SELECT k, hour(unnest(generate_series(t, t + INTERVAL 2 HOURS, INTERVAL 90 MINUTES))) AS h FROM s",
+    "SELECT g, n, x FROM GENERATE_SERIES(DATE '2024-01-01', DATE '2024-01-07', INTERVAL '3' DAYS) "
+    "WITH ORDINALITY AS u(g, n), UNNEST(ARRAY(n, 0)) AS v(x) WHERE x > 1":
+        "SELECT g::DATE, n, n AS x FROM (SELECT unnest(generate_series(DATE '2024-01-01', DATE '2024-01-07', "
+        "INTERVAL 3 DAYS)) AS g, unnest([1, 2, 3]) AS n) WHERE n > 1",
 }  # fmt: skip
 _ROWS = st.lists(
     st.tuples(
@@ -89,6 +104,14 @@ def test_a_row_with_its_place_is_known_by_both_and_stays_where_it_is():
     ("sql", "part", "at"),
     [
         ("SELECT x FROM UNNEST(xs) AS u(x)", "FROM s CROSS JOIN UNNEST(xs) AS t(x)", "UNNEST(xs) AS u(x)"),
+        ("SELECT x FROM UNNEST(1) AS u(x)", "this is of INT", "UNNEST(1)"),
+        ("SELECT x FROM UNNEST(ARRAY(1)) [NOW] AS x", "no stream", "[NOW]"),
+        ("SELECT x FROM UNNEST(ARRAY()) AS u(x)", "one of them not NULL", "ARRAY()"),
+        (
+            "SELECT g FROM GENERATE_SERIES(1, 2, INTERVAL '1' DAY) AS g",
+            "two times",
+            "GENERATE_SERIES(1, 2, INTERVAL '1' DAY)",
+        ),
         ("SELECT x FROM s CROSS JOIN UNNEST(k) AS u(x)", "this is of STRING", "UNNEST(k)"),
         ("SELECT x FROM s JOIN UNNEST(xs) AS u(x) ON x > 3", "write it into WHERE", "x > 3"),
         ("SELECT x FROM s RIGHT JOIN UNNEST(xs) AS u(x) ON TRUE", "CROSS JOIN or LEFT JOIN", ""),

@@ -16,6 +16,7 @@ from .aggregates import error_of
 from .nodes import (
     Aggregation,
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -129,6 +130,9 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         states.append(StateBound(node, ""))
         clocks = {} if node.static else {node.event_time: 0}
         return Growth(static=node.static, times=frozenset(clocks), clocks=clocks)
+    if isinstance(node, ConstantRow):
+        states.append(StateBound(node, ""))
+        return Growth(retracts=False, static=True)
     if isinstance(node, Join):
         return _join(node, _growth(node.left, states), _growth(node.right, states), states)
     if isinstance(node, SetOperation):
@@ -445,8 +449,8 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
     sides: list[str | int] = []
     for at, (side, other, ends) in enumerate(((left, right, partners[0]), (right, left, partners[1]))):
         needed = _needed(side, other, ends)
-        if other.static:
-            # The other side has all its rows before the first of this one.
+        if other.static and (at == 0 or node.as_of is None):
+            # The other side has all its rows before the first of this one; a nearer row of an ASOF join may leave.
             sides.append("none")
         elif not side.grows:
             sides.append("all" if needed is None or other.retracts else needed)

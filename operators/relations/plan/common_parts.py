@@ -15,6 +15,7 @@ from .nodes import (
     Aggregation,
     AsOf,
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -65,7 +66,8 @@ def in_words(text: str, plan: Node) -> str:
     """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
     meant: dict[str, str] = {}
     for node in walk(plan):
-        columns = node.columns if isinstance(node, Project) else node.by if isinstance(node, GroupAggregates) else ()
+        columns = node.by if isinstance(node, GroupAggregates) else ()
+        columns = node.columns if isinstance(node, Project | ConstantRow) else columns
         found = [(name, str(each)) for name, each in columns]
         if isinstance(node, GroupAggregates):
             found += [(each.name, aggregate_text(each)) for each in node.aggregates]
@@ -130,6 +132,10 @@ def _relation(node: Relation) -> tuple[Relation, _Names]:
     """Return the node with canonical names, and the new names."""
     if isinstance(node, WindowOver):
         return _windowed(node)
+    if isinstance(node, ConstantRow):
+        columns = {name: ordered(each) for name, each in node.columns}
+        names = {name: f"x:{digest(each)}" for name, each in columns.items()}
+        return ConstantRow(tuple(sorted((names[name], each) for name, each in columns.items()))), names
     if isinstance(node, Join):
         return _join(node)
     if isinstance(node, SetOperation):

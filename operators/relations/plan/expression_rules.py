@@ -57,6 +57,7 @@ _TOTAL = frozenset(
         "greatest",
         "least",
         "get_field",
+        "array",
     ]
 )
 _COMMUTATIVE = frozenset({"eq", "ne", "eq_null_safe", "add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor"})

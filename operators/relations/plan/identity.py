@@ -14,6 +14,7 @@ from .nodes import (
     Aggregation,
     AsOf,
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -46,6 +47,7 @@ from .nodes import (
 _NODES: dict[type, str] = {
     GroupAggregates: "aggregate",
     Changes: "changes",
+    ConstantRow: "constants",
     Copies: "copies",
     Distinct: "distinct",
     Explode: "explode",

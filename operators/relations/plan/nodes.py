@@ -160,6 +160,21 @@ class WindowOver:
 
 
 @dataclass(frozen=True)
+class ConstantRow:
+    """One row of constants, which exists before any time."""
+
+    columns: tuple[tuple[str, Expression], ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(name, expression.type) for name, expression in self.columns])
+
+
+@dataclass(frozen=True)
 class Where:
     """The rows for which the condition is true: neither false nor null."""
 
@@ -457,6 +472,7 @@ class Changes:
 StreamNode: TypeAlias = Stream | Sample | Changes
 Relation: TypeAlias = (
     WindowOver
+    | ConstantRow
     | Where
     | Lifetime
     | Project

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
 from .nodes import (
     Changes,
+    ConstantRow,
     Copies,
     Distinct,
     Explode,
@@ -87,6 +88,8 @@ def _all_keys(node: Node) -> list[Key]:
     match node:
         case WindowOver():
             return _of_window(node)
+        case ConstantRow():
+            return [()]
         case Where(source, _) | Lifetime(source):
             return _keys(source)
         case WindowFunctions(source, _, by, functions):
@@ -192,6 +195,8 @@ def never_null(node: Node) -> frozenset[str]:
             return never_null(stream) | frozenset(node.schema.names[len(stream.schema.names) :])
         case Where(source, condition):
             return never_null(source) | _required(condition)
+        case ConstantRow(columns):
+            return _computed(columns, frozenset())
         case Project(source, columns):
             return _computed(columns, never_null(source))
         case GroupAggregates(source, by, aggregates):
@@ -247,14 +252,15 @@ def _required(condition: Expression | None) -> frozenset[str]:
 
 
 def _computed(columns: Collection[tuple[str, Expression]], certain: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name, each in columns if _has_value(each, certain))
+    return frozenset(name for name, each in columns if has_value(each, certain))
 
 
-def _has_value(expression: Expression, certain: frozenset[str]) -> bool:
+def has_value(expression: Expression, certain: frozenset[str]) -> bool:
+    """Return whether an expression is never null if those columns are not."""
     if isinstance(expression, Field):
         return expression.name in certain
     if isinstance(expression, Constant):
         return expression.value is not None
     if expression.function == "coalesce":
-        return any(_has_value(each, certain) for each in expression.arguments)
+        return any(has_value(each, certain) for each in expression.arguments)
     return expression.function in _NEVER

@@ -1,20 +1,37 @@
 """ASOF joins: at any time, each left row with the nearest of the right rows that are there."""
 
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
+
 import polars as pl
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.relations import as_of
+from upstream.operators.relations.as_of import AsOfJoin
 from upstream.operators.relations.plan.common_parts import shareable
-from upstream.operators.relations.plan.nodes import AsOf, Join, Project, RowWindow, TimeRange, UnboundedWindow
+from upstream.operators.relations.plan.nodes import (
+    AsOf,
+    Join,
+    Project,
+    RowWindow,
+    Stream,
+    TimeRange,
+    UnboundedWindow,
+    WindowOver,
+)
 from upstream.operators.relations.plan.normalize import normalized
 from upstream.operators.relations.zsets import TIME
+from upstream.operators.state import key_runs
 from upstream.operators.state.store import CountingStore, DictStore
 
 from .checking import (
     END,
+    LONG,
+    TEXT,
     Arrivals,
     J,
     K,
@@ -55,9 +72,56 @@ def _plan(left, right, how, function, on, by):
 @pytest.mark.parametrize("function", SIGNS)
 @pytest.mark.parametrize("on", [(), ON], ids=["no key", "one key"])
 @pytest.mark.parametrize("by", BY)
-@given(left=windows(S), right=windows(R), given=arrivals(12))
-def test_each_row_meets_the_nearest_one(how, function, on, by, left, right, given):
-    check(*_plan(left, right, how, function, on, by), given)
+@given(left=windows(S), right=windows(R), given=arrivals(12), few=st.booleans())
+def test_each_row_meets_the_nearest_one(how, function, on, by, left, right, given, few):
+    with buckets_of_few() if few else nullcontext():
+        check(*_plan(left, right, how, function, on, by), given)
+
+
+@contextmanager
+def buckets_of_few():
+    with patch.object(key_runs, "ROWS_OF_BUCKET", 1), patch.object(as_of, "ROWS_OF_ONE", 2):
+        yield
+
+
+STORED = Stream("stored", pa.schema([("j", TEXT), ("w", LONG)]), static=True)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@given(
+    rows=st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([0, 1, 5, None])), max_size=5),
+    other=windows(S),
+    given=arrivals(10),
+)
+@example(
+    rows=[("a", 5)],
+    other=window(S, TimeRange(9)),
+    given=Arrivals(
+        [({"s": [(1, "a", 1, 0, False)], "r": []}, 2), ({"s": [(20, "a", 0, 1, False)], "r": []}, END)],
+        {"s": [(1, "a", 1, 0, False), (20, "a", 0, 1, False)], "r": []},
+    ),
+)
+def test_a_stored_relation_meets_the_nearest_rows_as_they_come_and_leave(swapped, rows, other, given):
+    """Of the left side, nothing is kept if the right one is stored."""
+    values = ", ".join(f"({'NULL' if j is None else repr(j)}, {'NULL' if w is None else w})" for j, w in rows)
+    sql = f"SELECT j, w FROM (VALUES {values}) AS x(j, w)" if rows else "SELECT '' AS j, 0 AS w WHERE false"
+    stored = WindowOver(STORED, UnboundedWindow())
+    sides = [(other[0], other[1], "v"), (stored, sql, "w")]
+    (left, one, of), (right, two, value) = sides[::-1] if swapped else sides
+    pair = (J, K) if swapped else (K, J)
+    plan = Join(left, right, "left", (pair,), None, AsOf("ge", column(of), column(value)))
+    text = f"""SELECT * EXCLUDE id FROM (SELECT *, ROW_NUMBER() OVER () AS id FROM ({one})) l LEFT JOIN ({two}) r
+    ON k = j AND {of} >= {value} WHERE TRUE
+    QUALIFY ROW_NUMBER() OVER (PARTITION BY id ORDER BY {value} DESC NULLS LAST{", t NULLS FIRST" * swapped}) = 1"""
+    found = {"stored": pl.DataFrame(rows, {"j": pl.Utf8, "w": pl.Int64}, orient="row")}
+    store = check(plan, text, given, stored=found)
+    kept = [each for each in running(plan, store) if isinstance(each, AsOfJoin)]
+    assert swapped or kept[0]._rows.all().filter(~pl.col("__right")).height == 0
+
+
+def running(plan, store):
+    """Return the operators of a plan over its state."""
+    return [each.operator for each in added({"q": plan}, store)._running.values()]
 
 
 @pytest.mark.parametrize("function", ["ge", "lt"])
@@ -105,6 +169,32 @@ def test_a_step_of_many_rows_of_one_key_costs_little_more_than_their_order():
     found = evaluation.step({"s": frame(S, rows), "r": frame(R, rows)}, n + 9).changes["q"]
     assert found.height == 2 * n
     assert (found["u"] == found["t"]).all()
+
+
+def test_a_step_reads_the_rows_between_those_that_change_and_their_partners():
+    n, read = 20_000, list[int]()
+    plan, _ = _plan(window(S, TimeRange(10**6)), window(R, TimeRange(10**6)), "left", "ge", ON, "value")
+    evaluation = added({"q": plan}, DictStore())
+    lefts = [(1, "a", value, value, False) for value in range(n)]
+    rights = [(1, "a", value, value, False) for value in (0, n // 2, n // 2 + 1_000)]
+    evaluation.step({"s": frame(S, lefts), "r": frame(R, rights)}, 2)
+    (rows,) = (each.operator._rows for each in evaluation._running.values() if isinstance(each.operator, AsOfJoin))
+    changed = rows._changed
+
+    def noted(*given):
+        found = changed(*given)
+        read.append(found[0].values.height)
+        return found
+
+    rows._changed = noted
+    # Far behind its partner, and one from which others take their rows.
+    for time, (side, value, moves) in enumerate((("s", n - 5, 1), ("r", n // 2 + 500, 1_001)), 3):
+        stream = S if side == "s" else R
+        given = {name: frame(each, []) for name, each in (("s", S), ("r", R))}
+        given |= {side: frame(stream, [(time, "a", value, time, False)])}
+        found = evaluation.step(given, time + 1).changes["q"]
+        assert found.height == moves - (side == "r")
+    assert max(read) < n / 5
 
 
 def test_a_change_writes_only_itself():

@@ -16,7 +16,7 @@ from kit.continuous import EPOCH
 
 from upstream.conf.errors import QueryRefusedError, SchemaError
 from upstream.language import Catalog, bind
-from upstream.operators.relations import physical_plan, zsets
+from upstream.operators.relations import join, physical_plan, zsets
 from upstream.operators.relations.arrangement import OperatorState
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.join import JoinOperator
@@ -24,6 +24,7 @@ from upstream.operators.relations.operator import Evaluable
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import (
     Join,
+    Now,
     Project,
     RowWindow,
     Stream,
@@ -51,6 +52,7 @@ from .checking import (
     column,
     constant,
     frame,
+    frames,
     window,
     windows,
 )  # fmt: skip
@@ -78,10 +80,43 @@ def test_a_join_of_too_many_pairs_fails_alone(on, monkeypatch):
 
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("on", ["k = j", "k = j AND v < w", "v < w"])
-@given(left=windows(S), right=windows(R), given=arrivals(10))
-def test_a_join_is_what_sql_finds(how, on, left, right, given):
+@given(left=windows(S), right=windows(R), given=arrivals(10), many=st.booleans())
+def test_a_join_is_what_sql_finds(how, on, left, right, given, many):
     plan = Join(left[0], right[0], how, ON if "=" in on else (), CONDITION if "<" in on else None)
-    check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given)
+    with patch.object(join, "_MANY", -1 if many else join._MANY):  # pairs are found by their times
+        check(plan, SQL[how].format(s=left[1], r=right[1], on=on), given)
+
+
+@pytest.mark.parametrize("how", KINDS)
+@given(left=windows(S), right=windows(R), given=arrivals(10), condition=st.sampled_from([None, CONDITION]))
+def test_the_net_change_of_a_step_needs_the_pairs_before_and_after_it(how, left, right, given, condition):
+    plan = Join(left[0], right[0], how, ON, condition)
+    found: list[list[Counter[Any]]] = []
+    for most in (-1, join._MANY):
+        evaluation = Evaluation(DictStore())
+        evaluation.add("q", plan, collapse=True)
+        with patch.object(join, "_MANY", most):
+            steps = [evaluation.step(frames(rows), bound).changes["q"] for rows, bound in given.steps]
+        found.append([counted(each) for each in steps])
+    assert found[0] == found[1]
+
+
+def test_rows_of_one_key_meet_those_that_are_there_at_one_time(monkeypatch):
+    n, made = 3_000, list[int]()
+    pairs = JoinOperator._pairs
+
+    def noted(*given: Any, **more: Any) -> pl.DataFrame:
+        found = pairs(*given, **more)
+        made.append(found.height)
+        return found
+
+    monkeypatch.setattr(JoinOperator, "_pairs", noted)
+    evaluation = added({"q": Join(WindowOver(S, Now()), WindowOver(R, RowWindow(1, ("j",))), "left", ON)}, DictStore())
+    rows = [(time, "a", time, time, False) for time in range(n)]
+    found = evaluation.step({"s": frame(S, rows), "r": frame(R, rows)}, n + 9).changes["q"]
+    assert found.height == 2 * n
+    assert (found["u"] == found["t"]).all()
+    assert sum(made) <= 3 * n
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "semi"])
