@@ -101,13 +101,12 @@ def apply(
     yes: Annotated[bool, typer.Option("--yes", help="Make the change.")] = False,
     checkpoint: Checkpoint = None,
     option: StorageOptions = None,
-    time_zone: Annotated[
-        str, typer.Option(metavar="ZONE", help="The time zone of new texts' functions of timestamps.")
-    ] = "UTC",
+    conf: SparkConf = None,
 ) -> None:
     """Show how a job differs from its file, and with --yes make the job match it.
 
-    The job may run meanwhile: it takes the whole change over with its next batch. Needs no Java.
+    The job may run meanwhile: it takes the whole change over with its next batch. Needs no Java. Of Spark's
+    properties, spark.sql.session.timeZone counts: it is the time zone of new texts' functions of timestamps.
     """
     from ..expressions.zones import zone_of_session
     from ..hosting.job_file import apply as apply_file
@@ -115,7 +114,8 @@ def apply(
     from ..hosting.registry import registry_now
 
     place = checkpoint_of(to, checkpoint)
-    wanted, storage, zone = _definitions(file), storage_options(option), zone_of_session(time_zone)
+    wanted, storage = _definitions(file), storage_options(option)
+    zone = zone_of_session(name_values(conf, "--conf").get("spark.sql.session.timeZone", "UTC"))
     known = registry_now(place)
     found = apply_file(place, wanted, storage, zone, change=True) if yes else differences(wanted, known, storage, zone)
     for each in found:

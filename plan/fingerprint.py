@@ -53,7 +53,8 @@ def number_along(node: Node, kind: str) -> int:
 def late_step(plan: Node, checkpoint: str) -> tuple[StatefulNode, str]:
     """Return the last step that writes late rows to the dead-letter table, and its folder. Ignore steps on single rows.
 
-    Raise OptionError if there is none, and CheckpointError if the folder is that of another job's step.
+    A branch of the stream that the query writes does not show how its steps are numbered there: the step's settings
+    do. Raise OptionError if there is none, and CheckpointError if the checkpoint has no such step, or several.
     """
     node = plan
     while not isinstance(node, StatefulNode) or isinstance(node, Intake) or not node.late_aside:
@@ -65,17 +66,20 @@ def late_step(plan: Node, checkpoint: str) -> tuple[StatefulNode, str]:
                 "emit=us.OrderedRelease(dead_letters=True); merge(), ordered() or distinct() dead_letters=True",
             )
         node = node.inputs[0]
-    folder, where = places(plan, checkpoint)[node], checkpoint_location(checkpoint)
+    folders, where = places(plan, checkpoint), checkpoint_location(checkpoint)
+    place = _place(folders[node], where)
     parts = {part.place: part for stage in from_json(read_plan_record(checkpoint) or ()) for part in stage}
-    was, own = parts.get(_place(folder, where)), dict(node.specification.identity())
-    if parts and (was is None or not own.items() <= was.identity.items()):
+    own = dict(node.specification.identity())
+    found = [each.place for each in parts.values() if each.name == node.word and own.items() <= each.identity.items()]
+    whole = {_place(each, where) for each in folders.values()} == parts.keys()
+    if parts and (place not in found if whole else len(found) != 1):
         raise CheckpointError(
-            f"the late rows of {node.text} are not in this checkpoint, whose job has "
+            f"{len(found) or 'no'} steps are {node.text} in this checkpoint, whose job has "
             + ", ".join(part.text for part in parts.values()),
-            expected="the checkpoint of the query that writes this stream",
+            expected="the checkpoint of the query that writes this stream, and one such step in it",
             hint="give late_rows() that checkpoint, and take the stream that the query writes, with all its branches",
         )
-    return node, folder
+    return node, folders[node] if whole or not parts else f"{where.rstrip('/')}/{found[0]}"
 
 
 def _place(folder: str, checkpoint: str) -> str:

@@ -85,9 +85,10 @@ class Outputs:
     def named(self, put: SideRows) -> dict[str, Any]:
         """Return the main table's record of a batch's files, and of the location of their table.
 
-        So they arrive there even if the options change before they are appended.
+        So they arrive there even if the options change before they are appended, and the table is found where only the
+        query's operators have dead letters.
         """
-        return {"location": self.target.dead_letters, "files": dict(put.files)} if put.files else {}
+        return {"location": self.target.dead_letters, "files": dict(put.files)} if self.target.dead_letters else {}
 
     def check(self) -> None:
         """Refuse a table that cannot take the rows."""
@@ -205,7 +206,7 @@ def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str, nea
     """
     found = None if table is None else last_commit(table, query_id, near=near)
     named = None if found is None else recorded_under(OUTPUTS_KEY, found[1])
-    if found is None or not named:
+    if found is None or not named or not named["files"]:
         return
     summary = found[0]
     files = {path: (size, json.dumps({"numRecords": rows})) for path, (size, rows) in named["files"].items()}

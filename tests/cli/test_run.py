@@ -76,6 +76,12 @@ def test_a_file_that_is_wrong_is_a_sentence_before_spark_starts(tmp_path, text, 
     assert part in refused("run", str(tmp_path / "job.sql"), "--to", "lake", cwd=tmp_path)
 
 
+def test_a_change_takes_the_time_zone_of_the_session(tmp_path):
+    (tmp_path / "job.sql").write_text("CREATE VIEW v AS SELECT 1 AS n FROM s")
+    zone = ("--conf", "spark.sql.session.timeZone=Mars/Olympus")
+    assert "Mars/Olympus" in refused("apply", "job.sql", "--to", "lake", *zone, cwd=tmp_path)
+
+
 def test_files_are_laid_out_or_checked(tmp_path):
     (tmp_path / "job.sql").write_text("create view v as select a /* one */ from s [now]")
     (tmp_path / "good.sql").write_text(good := "CREATE VIEW v AS\n  SELECT a /* one */\n  FROM s [NOW];\n")

@@ -77,3 +77,24 @@ def test_the_checkpoint_of_another_job_is_refused(tmp_path):
     ):
         with pytest.raises(CheckpointError, match=r"whose job has window \(upstream-windows/0\)"):
             step_of(other, checkpoint)
+
+
+def test_the_step_of_a_branch_is_that_with_its_settings(tmp_path):
+    """In the whole stream, steps on other branches come before it."""
+    checkpoint = str(tmp_path)
+
+    def branch(stream: Any, length: str) -> Any:
+        return windows(stream.where("bus > ''"), "late", length)
+
+    def joined(stream: Any, length: str) -> Any:
+        return branch(stream, "5 minutes").union(branch(stream.where("bus < 'x'"), length))
+
+    for length, folder in (("6 minutes", "1"), ("5 minutes", None)):
+        plan = plan_of(lambda stream, length=length: joined(stream, length))
+        write_plan_record(checkpoint, to_json(fingerprint(plan, places(plan, checkpoint), (), checkpoint)))
+        if folder is not None:
+            found = step_of(lambda stream, length=length: branch(stream, length), checkpoint)[1]
+            assert found == f"{checkpoint}/upstream-windows/{folder}"
+            continue
+        with pytest.raises(CheckpointError, match=r"2 steps are window, .* in this checkpoint"):
+            step_of(lambda stream, length=length: branch(stream, length), checkpoint)

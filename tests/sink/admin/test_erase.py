@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 import upstream
 from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError
+from upstream.delta_format.append_table import DeadLetterWriter, letters_of
 from upstream.delta_format.latest_table import CommitChanges
 from upstream.sink.admin import erase as erasing
 from upstream.sink.admin.check import check_table
@@ -144,6 +145,18 @@ def test_a_commit_in_between_is_heeded(make_sink, tmp_path, monkeypatch):
     live = sink.live_files()
     assert not any(holds(sink.path / path, KEYS[1]) for path in live)
     assert check_table(str(sink.path)).healthy
+
+
+def test_dead_letters_of_the_query_s_operators_alone_are_erased(make_sink, tmp_path):
+    letters = str(tmp_path / "letters")
+    sink = make_sink(COLUMNS, buckets="2", deadLetters=letters)
+    sink.write(0, [sink.rows([(KEYS[0], 5, "a")])])
+    writer = DeadLetterWriter(TableFolder(letters), "windows/0", 1)
+    late = pa.table({"k": KEYS[:2], "t": [1, 1], "v": ["late", "late"]}, schema=COLUMNS)
+    writer.write(letters_of(late, batch=0, origin="windows/0", reason="late"))
+    writer.commit()
+    assert erase(sink, KEYS[0]).outputs == {letters: 1}
+    assert [row["k"] for row in read_letters(letters)] == [KEYS[1]]
 
 
 def test_a_dry_run_changes_nothing(make_sink, tmp_path):
