@@ -1,7 +1,9 @@
 """A file with fifty views, edited and applied while rows flow, with its job killed: each table is DuckDB's answer."""
 
+import contextlib
 import random
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -9,7 +11,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from kit.jobs import kill_session
+from kit.jobs import Job, kill_session
 from kit.programs import COMMAND, run_command
 from kit.waiting import wait_for
 
@@ -69,6 +71,16 @@ def version(table: Path) -> int:
         return -1
 
 
+@contextlib.contextmanager
+def answers(place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB over all rows: those that count as `buses`, and the newest ones of keys as `latest`."""
+    with duckdb.connect() as engine:
+        engine.sql(f"CREATE TABLE buses AS SELECT * FROM read_csv('{place}/feed/*.csv') WHERE t < '2026-01-02'")
+        engine.sql(f"CREATE TABLE every AS SELECT * FROM read_csv('{place}/feed/*.csv')")
+        engine.sql("CREATE VIEW latest AS FROM every QUALIFY ROW_NUMBER() OVER (PARTITION BY bus ORDER BY t DESC) = 1")
+        yield engine
+
+
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(1200)
@@ -92,11 +104,37 @@ def test_a_file_of_fifty_views_is_applied_edited_and_killed_while_rows_flow(tmp_
     done = run_command(*RUN, "--once", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
-    with duckdb.connect() as engine:
-        engine.sql(f"CREATE TABLE buses AS SELECT * FROM read_csv('{tmp_path}/feed/*.csv') WHERE t < '2026-01-02'")
-        engine.sql(f"CREATE TABLE every AS SELECT * FROM read_csv('{tmp_path}/feed/*.csv')")
-        engine.sql("CREATE VIEW latest AS FROM every QUALIFY ROW_NUMBER() OVER (PARTITION BY bus ORDER BY t DESC) = 1")
+    with answers(tmp_path) as engine:
         engine.sql(f"CREATE VIEW fast AS {queries.pop('fast').replace('LATEST(buses)', 'latest')}")
         for name, sql in queries.items():
             expected = sorted(engine.sql(sql.replace("LATEST(buses)", "latest")).fetchall(), key=str)
             assert rows_of(tmp_path / "lake" / name) == expected, name
+
+
+FUNCTION = "import pyarrow.compute as pc\n\n\ndef scored(speed, bus):\n    return pc.add(pc.multiply(speed, 2), bus)\n"
+SCORED = {
+    "newest": "SELECT bus, speed * 2 + bus AS s FROM latest WHERE speed * 2 + 1 > 20",
+    "every": "SELECT route, COUNT(*) AS n, SUM(speed * 2 + bus) AS s FROM buses GROUP BY route",
+}
+
+
+@pytest.mark.fault
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_dataframe_as_source_and_a_function_in_python_are_killed_again_and_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where Spark's workers look for the function
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    (tmp_path / "functions.py").write_text(FUNCTION)
+    script = Path(__file__).with_name("sql_source_job.py")
+    job = Job(script, tmp_path / "log", (tmp_path / "feed", tmp_path / "lake"))
+    write(tmp_path, 1)
+    for number, name in ((2, "newest"), (3, "every")):
+        before = version(tmp_path / "lake" / name)
+        write(tmp_path, number)
+        job.kill_when(lambda before=before, name=name: version(tmp_path / "lake" / name) > before)
+    write(tmp_path, LAST)
+    job.finish("once")
+
+    with answers(tmp_path) as engine:
+        for name, sql in SCORED.items():
+            assert rows_of(tmp_path / "lake" / name) == sorted(engine.sql(sql).fetchall(), key=str), name

@@ -17,7 +17,10 @@ Contents = Counter[tuple[Any, ...]]
 _MINUTE = 60_000_000
 _OWN = [(f"__{name}", pa.int64()) for name in ("time", "seq", "batch")] + [("__deleted", pa.bool_())]
 _HOP = r"HOP\((?P<hopped>\w+), t, INTERVAL '(?P<hop>\d+)' MINUTE, INTERVAL '(?P<size>\d+)' MINUTE\)"
-_WINDOW = re.compile(rf"\b(?P<stream>trade|quote|buses) \[(?P<window>[^\]]+)\]|LATEST\((?P<updates>\w+)\)|{_HOP}")
+_SESSION = r"SESSION\((?P<of>\w+)(?: PARTITION BY (?P<by>\w+))?, \w+, INTERVAL '(?P<gap>\d+)' MINUTE\)"
+_WINDOW = re.compile(
+    rf"\b(?P<stream>trade|quote|buses) \[(?P<window>[^\]]+)\]|LATEST\((?P<updates>\w+)\)|{_HOP}|{_SESSION}"
+)
 BEFORE = -(1 << 61)
 """A time before all rows."""
 
@@ -27,6 +30,7 @@ def _database() -> duckdb.DuckDBPyConnection:
     """A process that forks others must not have it: its threads would not be there."""
     made = duckdb.connect()
     made.execute("SET threads = 1; SET TimeZone = 'UTC'; SET default_null_order = 'nulls_first_on_asc_last_on_desc'")
+    made.execute("SET order_by_non_integer_literal = true")
     return made
 
 
@@ -125,9 +129,21 @@ def _lengths(found: re.Match[str]) -> tuple[int, int]:
     return int(lengths[1]) * _MINUTE, int(lengths[2] or 0) * _MINUTE or 1
 
 
+def _sessions(rows: str, key: str, gap: int, tau: int) -> str:
+    """The rows of each key's sessions that have ended for less than a gap."""
+    begins = f"__time - LAG(__time) OVER (PARTITION BY {key} ORDER BY __time) <= {gap}"
+    numbered = f"SELECT *, SUM(__new) OVER (PARTITION BY {key} ORDER BY __time) AS __session FROM ({{}})"
+    numbered = numbered.format(f"SELECT *, CASE WHEN {begins} THEN 0 ELSE 1 END AS __new FROM ({rows})")
+    times = f"MIN(__time) OVER (PARTITION BY {key}, __session) AS __begin, MAX(__time) OVER (PARTITION BY {key}, "
+    ended = f"SELECT *, {times}__session) + {gap} AS __end FROM ({numbered})"
+    bounds = "make_timestamptz(__begin) AS window_start, make_timestamptz(__end) AS window_end"
+    kept = f"SELECT *, {bounds} FROM ({ended}) WHERE __end <= {tau} AND __end > {tau - gap}"
+    return f"(SELECT * EXCLUDE (__time, __new, __session, __begin, __end) FROM ({kept}))"
+
+
 def _rows(found: re.Match[str], tau: int, since: int, arrival: bool) -> str:
     """The rows that are in a window at a time."""
-    stream = found["stream"] or found["updates"] or found["hopped"]
+    stream = found["stream"] or found["updates"] or found["hopped"] or found["of"]
     columns = ", ".join(STREAMS[stream].schema.names)
     rows = f"FROM r_{stream} WHERE __batch >= {since}" + ("" if arrival else f" AND __time <= {tau}")
     window = found["window"] or ""
@@ -137,6 +153,8 @@ def _rows(found: re.Match[str], tau: int, since: int, arrival: bool) -> str:
         newest = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY __time DESC, __seq DESC) AS __rank {rows}"
         return f"(SELECT {columns} FROM ({newest}) WHERE __rank = 1 AND NOT __deleted)"
     rows += " AND NOT __deleted"
+    if found["gap"]:
+        return _sessions(f"SELECT {columns}, __time {rows}", found["by"] or key, int(found["gap"]) * _MINUTE, tau)
     if window.startswith(("ROWS", "PARTITION")):
         by, count = re.fullmatch(r"(?:PARTITION BY (\w+) )?ROWS (\d+)", window).groups()  # type: ignore[union-attr]
         by = f"PARTITION BY {by} " if by else ""

@@ -1,4 +1,4 @@
-"""Random queries that mean the same here and in DuckDB: joins, groups, sets, subqueries, first rows, one in another."""
+"""Random queries that mean the same here and in DuckDB: joins, groups, sets, arrays, subqueries, one in another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ _OF_ANY = ("COALESCE(x, x)", "NULLIF(x, x)", "CASE WHEN C THEN x ELSE x END", "C
 _CONDITIONS = (
     "x = k", "x < k", "x <> k", "x >= k", "x IS NULL", "x IS NOT NULL", "x BETWEEN k AND k", "x IN (k, k)",
     "NOT C", "(C AND C)", "(C OR C)", "(C OR C)", "x <=> k", "s LIKE 'a%'", "NOT x IN (k, k)",
-    "(CASE WHEN C THEN C ELSE C END)",
+    "(CASE WHEN C THEN C ELSE C END)", "(s, i) = (s, i)", "(i, s) IN ((i, s), (i, s))", "(x, i) <> (x, i)",
+    # In the order of structs, null is the least value for Spark, and the greatest one for DuckDB.
+    "ROW(COALESCE(s, ''), COALESCE(f, 1E0)) >= ROW(COALESCE(s, ''), COALESCE(f, 1E0))",
 )  # fmt: skip
 # Without deviations, since DuckDB finds 0 for that of one NaN.
 _AGGREGATES = {
@@ -50,8 +52,13 @@ _AGGREGATES = {
         "MAX(f)",
         "AVG(DISTINCT f)",
         "MEDIAN(f)",
+        "PERCENTILE_DISC(0.3) WITHIN GROUP (ORDER BY f)",
+        "PERCENTILE_DISC(0.7) WITHIN GROUP (ORDER BY CAST(i AS DOUBLE) DESC)",
     ),  # DuckDB finds no deviation of one NaN
-    "i": ("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)", "BIT_OR(i)"),
+    "i": (
+        *("COUNT(*)", "COUNT(x)", "COUNT(DISTINCT x)", "SUM(i)", "SUM(DISTINCT i)", "MIN(i)", "MAX(i)", "BIT_OR(i)"),
+        "COUNT(DISTINCT (s, i))",
+    ),
 }
 # Functions of a row and others: of ranks, of other rows, and of a frame.
 _RANKS = {"i": ("ROW_NUMBER()", "RANK()", "DENSE_RANK()", "NTILE(3)"), "f": ("PERCENT_RANK()", "CUME_DIST()"), "s": ()}
@@ -138,6 +145,9 @@ class Queries(Texts):
             window = f"PARTITION BY {_STREAMS[stream][0][0]} ROWS {self._pick((1, 2))}"
         if stream == "trade" and self._chance(0.1):
             return "HOP(trade, t, INTERVAL '2' MINUTE, INTERVAL '4' MINUTE)", _STREAMS[stream]
+        if self._chance(0.1):
+            source = "buses, timestamp" if stream == "buses" else f"{stream} PARTITION BY {_STREAMS[stream][0][0]}, t"
+            return f"SESSION({source}, INTERVAL '{self._pick('123')}' MINUTE)", _STREAMS[stream]
         return f"{stream} [{window}]", _STREAMS[stream]
 
     def _recent(self) -> tuple[str, Columns]:
@@ -145,7 +155,15 @@ class Queries(Texts):
         stream = self._pick((*_STREAMS,))
         time, rows = ("timestamp", "LATEST(buses)") if stream == "buses" else ("t", f"{stream} [RANGE UNBOUNDED]")
         names = ", ".join(name for name, _ in _STREAMS[stream])
-        until = self._pick((f"{time} > now() - INTERVAL '2' MINUTE", f"{time} + INTERVAL '3' MINUTE >= now()"))
+        until = self._pick(
+            (
+                f"{time} > now() - INTERVAL '2' MINUTE",
+                f"{time} + INTERVAL '3' MINUTE >= now()",
+                f"{time} BETWEEN now() - INTERVAL '3' MINUTE AND now() - INTERVAL '1' MINUTE",
+                f"{time} >= now() - INTERVAL '4' MINUTE AND {self._truth(_STREAMS[stream], 1)}",
+                f"{time} <= now() - INTERVAL '1' MINUTE AND {time} > now() - INTERVAL '2' MINUTE",
+            )
+        )
         return f"(SELECT {names} FROM {rows} WHERE {until})", _STREAMS[stream]
 
     def _item(self, depth: int) -> tuple[str, Columns]:
@@ -158,7 +176,10 @@ class Queries(Texts):
             text, columns = self._recent()
         else:
             text, columns = self._base()
-        return f"{text} AS {name}", [(f"{name}.{each}", kind) for each, kind in columns]
+        found = [(f"{name}.{each}", kind) for each, kind in columns]
+        if text.startswith("SESSION"):
+            found += [(f"MINUTE({name}.window_start)", "i"), (f"SECOND({name}.window_end)", "i")]
+        return f"{text} AS {name}", found
 
     def _sources(self, depth: int) -> tuple[str, Columns]:
         """Return what stands behind FROM, and the columns that can be read."""
@@ -198,9 +219,11 @@ class Queries(Texts):
         if word in {"EXISTS", "NOT EXISTS"}:
             return f"{word} (SELECT 1 FROM {item} WHERE {self._match(columns, inner, equal=0.95)})"
         where = self._inside(columns, inner)
-        if word == "IN" and self._chance(0.3):
-            other, another = self._pick(columns)
-            return f"({name}, {other}) IN ({self._query(kind + another, depth)})"
+        plain = [each for each in columns if "(" not in each[0]]
+        if self._chance(0.3) and len(plain) > 1:
+            (name, kind), (other, another) = self._rng.sample(plain, 2)
+            mark = f"/*{self._name_of()}*/" if word == "NOT IN" else ""
+            return f"({name}, {other}) {word} {mark}({self._query(kind + another, depth)}{mark})"
         own = [each for each, other in inner if other == kind]
         if own and self._chance(0.7):
             return f"{name} {word} (SELECT {self._pick(own)} FROM {item}{where})"
@@ -220,6 +243,7 @@ class Queries(Texts):
     def _query(self, types: str, depth: int) -> str:
         """Return a query with columns `c0`, `c1`, … of some types."""
         ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of, self._beside, self._ranked]
+        ways += [self._elements, self._of_lists]
         ways += [] if self._newest else [self._periods, self._near, self._nearest]
         if depth > 0:
             ways += [self._sets, self._first, self._named]
@@ -235,9 +259,46 @@ class Queries(Texts):
         items = self._items(types, [*columns, *more])
         return f"SELECT {distinct}{items} FROM {text}{self._where(columns, depth)}"
 
+    def _elements(self, types: str, depth: int) -> str:
+        """Return rows with the elements of an array, or elements of constants with rows."""
+        name, kind = self._name_of(), self._pick("sfi")
+        if self._chance(0.3):
+            constants = ", ".join(self._pick(_LITERALS[kind]) for _ in range(self._pick((1, 2, 3))))
+            array = self._pick((f"ARRAY({constants})", "GENERATE_SERIES(0, 4, 2)", "GENERATE_SERIES(3, -1, -1)"))
+            columns: Columns = [(f"{name}.x", "i" if array.startswith("G") else kind)]
+            text = f"UNNEST({array}) AS {name}(x)"
+            for how in self._pick(((), ("JOIN",), ("LEFT JOIN",), ("FULL JOIN",))):
+                item, more = self._item(depth)
+                text += f" {how} {item} ON {self._match(columns, more, equal=0.9)}"
+                columns = [*columns, *more]
+            return f"SELECT {self._items(types, columns, 1)} FROM {text}{self._where(columns, depth)}"
+        text, columns = self._item(depth)
+        values = ", ".join(self._value(kind, columns, 1) for _ in range(self._pick((1, 2, 3))))
+        array, kind = self._pick(
+            ((f"ARRAY({values})", kind), (f"GENERATE_SERIES(1, ABS({self._value('i', columns, 0)}) % 4)", "i"))
+        )
+        text += f"{self._pick((',', ' CROSS JOIN'))} UNNEST({array}) AS {name}(x)"
+        columns = [*columns, (f"{name}.x", kind)]
+        return f"SELECT {self._items(types, columns, 1)} FROM {text}{self._where(columns, depth)}"
+
+    def _of_lists(self, types: str, depth: int) -> str:
+        """Return the elements of ordered lists."""
+        item, columns = self._item(depth)
+        (key, by), (value, kind), (order, _) = (self._pick(columns) for _ in range(3))
+        lists = f"ARRAY_AGG({value} ORDER BY {order}{self._order()}, {value}) FILTER (WHERE {value} IS NOT NULL)"
+        name, other = self._name_of(), self._name_of()
+        text = f"(SELECT {key} AS c0, {lists} AS xs FROM {item} GROUP BY {key}) AS {name}"
+        found: Columns = [(f"{name}.c0", by), (f"{other}.x", kind)]
+        text += f" CROSS JOIN UNNEST({name}.xs) AS {other}(x)"
+        return f"SELECT {self._items(types, found, 1)} FROM {text}{self._where(found, depth)}"
+
     def _aggregate(self, kind: str, columns: Columns) -> str:
         template = self._pick(_AGGREGATES[kind])
         where = f" FILTER (WHERE {self._truth(columns, 1)})" if self._chance(0.15) else ""
+        if kind == "s" and self._chance(0.3):
+            value = self._value("s", columns, 1)
+            order = f"{self._value(self._pick('sfi'), columns, 0)}{self._order()}, {value}"
+            return f"STRING_AGG({value}, ',' ORDER BY {order}){where}"
         return self._put(template, self._pick("sfi"), columns, self._pick((0, 0, 1))) + where
 
     def _groups(self, types: str, depth: int) -> str:
