@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..conf.column_names import quoted
 from ..conf.progress import progress
 from ..conf.units import now_us
 from .failures import CommandFailure
@@ -256,7 +257,6 @@ def start_merge(
     `feed` has the source's options for rows of `key`, `time` and `value`; `work` adds the column `score`. At most
     `lanes` tasks run at a time.
     """
-    from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 
     from ..core.rows.system_column import with_system_ddl
@@ -268,13 +268,10 @@ def start_merge(
         rows = batch.where("NOT _upstream.punctuation")
         newest = rows.groupBy("key").agg(F.max_by(F.struct("time", "value"), "time").alias("row"))
         scored = newest.select("key", "row.time", "row.value").repartition(lanes).mapInArrow(work, schema).persist()
-        (
-            DeltaTable.forPath(spark, table)
-            .alias("t")
-            .merge(scored.alias("s"), "t.key = s.key")
-            .whenMatchedUpdateAll("s.time > t.time")
-            .whenNotMatchedInsertAll()
-            .execute()
+        scored.createOrReplaceTempView("scored")
+        scored.sparkSession.sql(
+            f"MERGE INTO delta.{quoted(table)} AS t USING scored AS s ON t.key = s.key "
+            "WHEN MATCHED AND s.time > t.time THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         scored.unpersist()
 

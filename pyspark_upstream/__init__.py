@@ -29,6 +29,16 @@ class DefaultSource(DataSource):
     together exactly once.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        from upstream.conf.java import spark_problem
+
+        problem = spark_problem()
+        if problem is not None:
+            from upstream.conf.errors import EnvironmentMissingError
+
+            raise EnvironmentMissingError(problem)
+
     @classmethod
     def name(cls) -> str:
         """Return the name of the format."""

@@ -295,8 +295,8 @@ def _fields(spark: SparkSession, place: str) -> list[str]:
     except (ImportError, TypeError) as error:
         raise EnvironmentMissingError(
             f"this Spark session has no Delta: {error}",
-            expected="Delta's jars, which engine=merge runs on",
-            hint="make the session with upstream.session()",
+            expected="Delta's jars and its package delta-spark, which engine=merge runs on",
+            hint="make the session with upstream.session(), and install 'pyspark-upstream[merge]'",
         ) from error
     properties = table.detail().select("properties").first()
     if properties is not None and LAYOUT_PROPERTY in (properties[0] or {}):
