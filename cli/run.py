@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from difflib import unified_diff
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +22,12 @@ from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
-    from ..language.statements import Definition
+    from ..language.statements import Definition, Statement
 
 commands = typer.Typer()
 
@@ -75,7 +76,7 @@ def run(
         messages = Console(stderr=True, highlight=False)
         if resumed := resume_text(folder_at(place)):
             messages.print(resumed, markup=False)
-        with spark_session("upstream run", messages, path, master, name_values(conf, "--conf")) as spark:
+        with spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once) as spark:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}
             job = sql(spark, Path(file), to=absolute_location(to), checkpoint=place, **options)
@@ -163,7 +164,20 @@ def _definitions(file: str) -> Sequence[Definition]:
     from ..hosting.job_file import definitions
     from ..language.statements import script, text_of
 
-    return definitions([*script(text_of(Path(file)))])
+    wanted = definitions([*script(text_of(Path(file)))])
+    check_texts(wanted)
+    return wanted
+
+
+def check_texts(statements: Iterable[Statement]) -> None:
+    """Raise QueryRefusedError if a query cannot be read; an error need not wait for Java."""
+    from ..conf.deep_stack import on_deep_stack
+    from ..language.dialect import parse
+    from ..language.statements import Create, Select
+
+    for each in statements:
+        if isinstance(each, Create | Select):
+            on_deep_stack(partial(parse, each.text))
 
 
 def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str]) -> None:

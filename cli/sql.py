@@ -21,7 +21,7 @@ from ..storage.folder import folder_at
 from .failures import with_log
 from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
-from .run import checkpoint_of
+from .run import check_texts, checkpoint_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -129,6 +129,7 @@ def sql(
             conf=name_values(conf, "--conf"),
             master=master,
         )
+        check_texts(job.statements or [])
         if checkpoint is None or job.needs_spark:
             raise typer.Exit(with_log(log, lambda path: run_sql(job, path)))
         _change(job)
@@ -146,7 +147,7 @@ def run_sql(job: SqlJob, log: Path) -> int:
     messages = Console(stderr=True, highlight=False)
     if resumed := resume_text(folder_at(job.checkpoint)):
         messages.print(resumed, markup=False)
-    with spark_session("upstream sql", messages, log, job.master, job.conf) as spark:
+    with spark_session("upstream sql", messages, log, job.master, job.conf, once=job.once) as spark:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)
         resume(queries, spark)

@@ -28,6 +28,15 @@ def routes():
     return dict(latest.group_by("route_id").len().rows())
 
 
+@pytest.mark.parametrize("arguments", [("sql", "SELECT FROM", "--once"), ("run", "job.sql", "--to", "lake")])
+def test_a_text_that_cannot_be_read_waits_for_no_java(tmp_path, arguments):
+    (tmp_path / "job.sql").write_text(f"{SOURCE}\nCREATE MATERIALIZED VIEW v AS SELECT FROM LATEST(buses);")
+    ran = run_command(*arguments, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    assert ran.returncode == 2
+    assert "'FROM' is not expected here. Expected: an expression." in ran.stderr
+    assert "^^^^" in ran.stderr
+
+
 @pytest.mark.spark
 def test_once_prints_the_result_keeps_its_table_and_a_second_run_goes_on(tmp_path, routes):
     arguments = ("sql", SOURCE + COUNT, "--to", "lake", "--name", "routes", "--once", "--master", "local[2]")
