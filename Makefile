@@ -11,7 +11,8 @@ SLICE ?= $(shell cat tests/slice)
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 # JVMs of tests live for seconds: compiling their code twice takes longer than it saves.
 jit := -XX:TieredStopAtLevel=1
-classes := $(VENV)/classes.jsa
+# Tests whose JVMs decide about archives of classes neither make one nor depend on one.
+plain := -Xshare:auto
 
 python := $(VENV)/bin/python
 packages := $(shell sh tools/packages.sh)
@@ -19,6 +20,7 @@ sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(s
 lint := .cache/lint
 readers := .cache/readers
 engines := .cache/engines
+build := .cache/build
 connect := .cache/connect
 mutants := .cache/mutants
 site := .cache/docs
@@ -39,20 +41,20 @@ pytest = env -u PYTHONDONTWRITEBYTECODE UPSTREAM_TESTED=$(abspath $(VENV)) \
 
 # The core, the tests of what changed since tests/slice did, and one slice of the rest. Eight slices run everything.
 test: $(VENV)/.installed
-	UPSTREAM_EXAMPLES=5 UPSTREAM_SCENARIOS=60 UPSTREAM_SEED=$$(($(SLICE) % 8 * 60)) $(call pytest) -m "not long" \
+	UPSTREAM_EXAMPLES=5 UPSTREAM_SCENARIOS=60 UPSTREAM_SEED=$$(($(SLICE) % 8 * 60)) $(call pytest,$(plain)) -m "not long" \
 	    --tier=core --tier=touched --tier=slice --slice=$(SLICE) $(PYTEST_ARGS)
 
 # Everything but the tests marked long, with more examples and scenarios. A JVM that maps the archive of classes starts sooner.
-test-all: $(VENV)/.installed $(classes)
-	UPSTREAM_EXAMPLES=25 UPSTREAM_SCENARIOS=200 $(call pytest,-Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes))) \
-	    -m "not long" $(PYTEST_ARGS)
+test-all: $(VENV)/.installed
+	-$(python) -I -m upstream.conf.jvm
+	UPSTREAM_EXAMPLES=25 UPSTREAM_SCENARIOS=200 $(call pytest) -m "not long" $(PYTEST_ARGS)
 
 # Before each commit: rules and types, and beside them the tests that start nothing but Python, without those that take
 # a quarter of their time.
 longest := put_back_is_found or all_slots_together or as_it_is_written or not_in_a_stored_relation or death_at_any_step or test_runner
 quick: $(VENV)/.installed $(lint)/.locked
 	@$(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
-	UPSTREAM_EXAMPLES=2 UPSTREAM_SCENARIOS=20 $(call pytest) --tier=plain -m "not long" -k "not ($(longest))" -q $(PYTEST_ARGS); tests=$$?; \
+	UPSTREAM_EXAMPLES=2 UPSTREAM_SCENARIOS=20 $(call pytest,$(plain)) --tier=plain -m "not long" -k "not ($(longest))" -q $(PYTEST_ARGS); tests=$$?; \
 	wait $$lint || { cat .cache/lint.log; exit 1; }; exit $$tests
 
 # For a night: which changed lines of the kernels no test notices. KERNELS="newest panes" runs some.
@@ -89,16 +91,16 @@ format: $(lint)/.locked
 	$(lint)/bin/ruff format .
 
 # dist/*.whl
-wheel: $(VENV)/.locked
-	@sh tools/wheel.sh $(abspath $(python)) dist
+wheel: $(build)/.locked
+	@sh tools/wheel.sh $(abspath $(build)/bin/python) dist
 
 # dist/release: wheel, source archive, software bill of materials, container file, checksums. Commit first.
 release: $(VENV)/.installed
 	@sh tools/release.sh $(abspath $(python)) dist/release
 
 # dist/pyspark-upstream.zip, for spark-submit --py-files: docs/cluster.md
-pyfiles: $(VENV)/.locked
-	@sh tools/pyfiles.sh $(abspath $(python)) dist
+pyfiles: $(build)/.locked
+	@sh tools/pyfiles.sh $(abspath $(build)/bin/python) dist
 
 # Newer versions of everything: read the difference before you commit it.
 lock:
@@ -108,20 +110,21 @@ clean:
 	rm -rf $(VENV) .cache dist demo-output
 
 $(VENV)/.locked: constraints.txt tools/constraints-build.txt
-	@sh tools/python.sh >/dev/null
+	@sh tools/python.sh java >/dev/null
 	@echo "Making the environment $(VENV): this fetches about 700 MB, once."
 	@sh tools/environment.sh $(VENV) constraints.txt
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.locked $(if $(WHEEL),$(WHEEL),$(sources))
-	@sh tools/python.sh >/dev/null
+	@sh tools/python.sh java >/dev/null
 	@sh tools/install.sh $(abspath $(python)) $(WHEEL)
 	@$(python) -I -m upstream.conf.jars
 	@touch $@
 
-# Of Spark's and Delta's jars, which change with the versions locked alone.
-$(classes): $(VENV)/.locked | $(VENV)/.installed
-	@sh tools/classes.sh $(abspath $(python)) $(abspath $@) $(jit)
+# What builds a wheel: 2 MB.
+$(build)/.locked: tools/constraints-build.txt
+	@sh tools/environment.sh $(build)
+	@touch $@
 
 $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(lint) tools/constraints-lint.txt

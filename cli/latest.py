@@ -84,7 +84,7 @@ def follow(job: LatestJob, console: Console, log: Path, until: threading.Event |
         console.print(resumed, markup=False)
     # Until Spark has started, a signal ends the process at once.
     with (
-        spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf) as spark,
+        spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf, once=job.once) as spark,
         _stop_on_signals() as stop,
     ):
         line, ended = _run(job, spark, console, stop, until or threading.Event())

@@ -66,11 +66,14 @@ def duration(text: str, name: str) -> int:
 
 @contextmanager
 def spark_session(
-    name: str, console: Console, log: Path, master: str | None, conf: Mapping[str, str]
+    name: str, console: Console, log: Path, master: str | None, conf: Mapping[str, str], *, once: bool = False
 ) -> Generator[SparkSession, None, None]:
-    """Start Spark for a command, and stop it at the end."""
+    """Start Spark for a command, and stop it at the end; `once` is for a JVM that ends soon."""
+    from ..conf.jvm import OPTIONS
     from ..conf.session import session
 
+    if once:  # to compile code a second time, for speed, takes longer than it saves
+        conf = {**conf, OPTIONS: f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"}
     with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
         spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})

@@ -51,7 +51,6 @@ class ServeRequest:
 
 def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
     """Serve until Ctrl-C or SIGTERM, or raise a Failure if a table is missing or the port is taken."""
-    from ..conf.jars import delta_jars
     from ..conf.session import session
 
     stop = Event()
@@ -62,8 +61,6 @@ def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapp
         "spark.hive.server2.thrift.port": served.port,
         # Views are in memory: each start makes them again, and no metastore's folder remains.
         "spark.sql.catalogImplementation": "in-memory",
-        # A client's session is made in a thread that does not see what spark.jars has brought.
-        "spark.driver.extraClassPath": os.pathsep.join(delta_jars(conf)),
     }
     spark = session("upstream serve", master=master, **{**settings, **conf})
     try:

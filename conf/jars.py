@@ -35,7 +35,7 @@ def ivy_home(settings: Mapping[str, str]) -> Path:
 
 def delta_jars(settings: Mapping[str, str]) -> list[str]:
     """Return the paths of Delta's jars, fetched by Ivy if missing; none if Spark's own jar folder has Delta."""
-    if any(_spark_home().glob("jars/*delta-spark_*.jar")):
+    if any(spark_home().glob("jars/*delta-spark_*.jar")):
         return []
     home = ivy_home(settings)
     found, said = _found(home), ""
@@ -71,7 +71,7 @@ def fetch(home: Path, packages: Sequence[str], excludes: str = "", settings: Map
     `excludes` are globs separated by commas. Of `settings`, those about Ivy apply, such as mirrors and proxies.
     """
     # spark-submit resolves the packages, with the user's own defaults and Ivy settings, and runs an empty script.
-    command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]
     for name in _PASSED_ON:
         if settings and settings.get(name):
             command += ["--conf", f"{name}={settings[name]}"]
@@ -97,7 +97,8 @@ def _reason(said: str) -> str:
     return "the downloaded files are not the published ones" if "artifacts copied" in said else "Ivy did not say why"
 
 
-def _spark_home() -> Path:
+def spark_home() -> Path:
+    """Return the folder of Spark: ``SPARK_HOME``, or that of the installed PySpark."""
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
     import pyspark

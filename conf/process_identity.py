@@ -9,6 +9,8 @@ import socket
 import uuid
 from typing import NamedTuple
 
+from .worker_start import STARTED_BY
+
 # Fields of /proc/PID/stat after the name in brackets: the parent's number, and the start in ticks since the machine
 # came up.
 _PARENT, _STARTED = 1, 19
@@ -50,7 +52,7 @@ class Process:
 
 def driver_process() -> Process:
     """Return the JVM that this process works for, directly or through others, or this process if there is none."""
-    pid = os.getpid()
+    pid = int(os.environ.get(STARTED_BY) or os.getpid())
     for _ in range(_UP_TO):
         found = _seen(pid)
         if found is None:

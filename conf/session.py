@@ -6,8 +6,10 @@ import atexit
 import contextlib
 import logging
 import os
-import re
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import uuid
 import warnings
@@ -18,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
-from .java import java_problem
+from .java import SUPPORTED_SPARK, java_problem, spark_problem
+from .jvm import CLASS_PATH, LOG, OPTIONS, ClassArchive, java_options, launch
 from .locations import is_client
 from .process_identity import cores as cores_here
 from .progress import progress
-from .worker_python import environment_of_workers, is_this_python, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,15 +75,10 @@ def warm_workers(spark: SparkSession) -> threading.Thread:
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_SPARK = "4.2."
 # Checkpoints on a local disk: the default forks a process to rename a file and to set its rights, forty times a batch.
 # Both rename at once, but on HDFS only the default overwrites what a repeated batch has left.
 _FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# In Spark's own heap of 1 GB. Whoever asks for another one is left to what Java chooses.
-_HEAP = "spark.driver.memory"
-_COLLECTOR = "-XX:+UseSerialGC"
-_LOG = Path(__file__).with_name("log4j2.properties")  # inside a zip there is no file
 _SPARKS_LOG = "org/apache/spark/log4j2-defaults.properties"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
@@ -146,8 +143,8 @@ def session(
     Raises
     ------
     EnvironmentMissingError
-        No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this
-        needs; the packages of Spark Connect are not installed.
+        No Java or a wrong one; another Spark than 4.2; Delta's jars can neither be found nor fetched; a session is
+        active that lacks what this needs; the packages of Spark Connect are not installed.
     OptionError
         A name in `conf` is not a Spark setting.
 
@@ -155,6 +152,7 @@ def session(
     --------
     >>> spark = us.session("speeds", **{"spark.sql.shuffle.partitions": 8})
     """
+    _refuse(spark_problem())
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -182,32 +180,26 @@ def session(
         own["spark.master"] = remote
 
     started_by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not started_by_submit and SparkContext._gateway is None:
-        problem = java_problem()
-        if problem:
-            raise EnvironmentMissingError(problem)
+    starts_jvm = not started_by_submit and SparkContext._gateway is None
+    if starts_jvm:
+        _refuse(java_problem())
         use_installed_pyspark()
+        start_forks()
     given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
     if started_by_submit and given.get("spark.master", "local").startswith("local"):
         use_installed_pyspark()
         _quieten(SparkContext._jvm)
 
-    settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
-    settings["spark.jars"] = _joined(given.get("spark.jars"), *_jars(given))
-    settings["spark.sql.extensions"] = _joined(given.get("spark.sql.extensions"), _EXTENSION)
-    settings["spark.driver.extraJavaOptions"] = _java_options(given)
-    always = {"spark.jars", "spark.sql.extensions", "spark.driver.extraJavaOptions"}
-    settings |= {name: value for name, value in given.items() if name not in always}
-    settings = {name: value for name, value in settings.items() if value}
-    if jvm_log is not None and not started_by_submit and SparkContext._gateway is None:
+    settings = _settings(given, starts_jvm=starts_jvm)
+    if jvm_log is not None and starts_jvm:
         with progress("starting Spark"):
-            _launch(settings, jvm_log)
+            launch(settings, jvm_log)
     if remote:
         if SparkContext._gateway is None:
             # PySpark itself starts the JVM of a server without these settings, and so without Delta. The JVM takes the
             # token from the environment.
             os.environ.setdefault(_TOKEN, settings.get("spark.connect.authenticate.token", "") or str(uuid.uuid4()))
-            _launch(settings)
+            launch(settings)
         return _server(app_name, remote, settings)
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
@@ -219,6 +211,31 @@ def session(
     if str(spark.sparkContext.master).startswith("local"):
         warm_workers(spark)  # elsewhere other machines would have to be warmed, and their owner asked
     return spark
+
+
+def _refuse(problem: str | None) -> None:
+    if problem is not None:
+        raise EnvironmentMissingError(problem)
+
+
+def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
+    """Return the settings of a session: the user's, and the preset."""
+    settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
+    always = {"spark.jars", "spark.sql.extensions", OPTIONS}
+    jars, archive = _jars(given), None
+    if starts_jvm:
+        # From the class path, classes come out of the archive, and all threads see them.
+        settings[CLASS_PATH] = _joined(":", *jars, given.get(CLASS_PATH))
+        always.add(CLASS_PATH)
+        archive = ClassArchive.of(settings[CLASS_PATH], given.get(OPTIONS, ""))
+        if archive is not None:
+            archive.make_later()
+    on_class_path = starts_jvm and given.get("spark.master", "local").startswith("local")
+    settings["spark.jars"] = _joined(",", given.get("spark.jars"), *(() if on_class_path else jars))
+    settings["spark.sql.extensions"] = _joined(",", given.get("spark.sql.extensions"), _EXTENSION)
+    settings[OPTIONS] = java_options(given, archive)
+    settings |= {name: value for name, value in given.items() if name not in always}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _server(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
@@ -287,8 +304,10 @@ def missing(spark: SparkSession) -> list[str]:
     It raises no error, because users may set another time zone or state store on purpose.
     """
     lacks: list[str] = []
-    if not spark.version.startswith(_SPARK):
-        lacks.append(f"Spark {_SPARK}x: this is {spark.version}, where the data source and the sink are not tested")
+    if not spark.version.startswith(SUPPORTED_SPARK):
+        lacks.append(
+            f"Spark {SUPPORTED_SPARK}x: this is {spark.version}, where the data source and the sink are not tested"
+        )
     if not _has_class(spark, _EXTENSION):
         lacks.append(
             f"Delta's jars: start with --packages {PACKAGE} --exclude-packages '{EXCLUDES}', "
@@ -378,12 +397,12 @@ def _from_submit() -> dict[str, str]:
 
 def _quieten(jvm: Any) -> None:
     """Give a JVM of spark-submit the log configuration of a session's own, unless the user has given it one."""
-    if not _LOG.is_file():
+    if not LOG.is_file():
         return
     log4j = jvm.org.apache.logging.log4j
     used = str(log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation())
     if used.endswith(_SPARKS_LOG):
-        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(_LOG.as_uri()))
+        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(LOG.as_uri()))
 
 
 def _from_defaults_file() -> dict[str, str]:
@@ -411,38 +430,91 @@ def _for_machine(master: str) -> dict[str, str]:
 
 
 def _jars(given: Mapping[str, str]) -> list[str]:
-    named = given.get("spark.jars", "") + "," + given.get("spark.jars.packages", "")
+    named = " ".join(given.get(name, "") for name in ("spark.jars", "spark.jars.packages", CLASS_PATH))
     return [] if "delta-spark_" in named else delta_jars(given)
 
 
-def _launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:
-    """Start the JVM as PySpark does; with a log, its output goes there, and it is in a session of its own."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+def _joined(separator: str, *given: str | None) -> str:
+    parts = [part.strip() for each in given for part in (each or "").split(separator)]
+    return separator.join(dict.fromkeys(filter(None, parts)))
 
-    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    if jvm_log is None:
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf))
+
+_PYTHON, _FORKS = "UPSTREAM_PYTHON", "UPSTREAM_FORKS"
+_LONGEST_SOCKET = 100
+# Ends when its standard input does, with this process.
+_forks: subprocess.Popen[bytes] | None = None
+
+
+def _script() -> str | None:
+    """Return the program that starts a worker, or None if workers need Spark's archives.
+
+    Archives cost compilation in every process (0.5 s) and a directory read in every task (80 ms).
+    """
+    import pyspark
+
+    script = Path(__file__).with_name("worker-python")
+    installed = Path(str(pyspark.__file__)).parent
+    spark_home = os.environ.get("SPARK_HOME")
+    if os.name != "posix" or not os.access(script, os.X_OK) or not installed.is_dir():
+        return None
+    if not (installed / "jars").is_dir() or (spark_home and Path(spark_home).resolve() != installed.resolve()):
+        return None
+    return str(script)
+
+
+def use_installed_pyspark() -> None:
+    """Let Spark's workers run this Python, unless the user has named another. Call it before Spark starts."""
+    script = _script()
+    if script is not None:
+        os.environ.setdefault(_PYTHON, sys.executable)
+    # Functions run by the first; data sources that Spark finds by itself, with all that they start, by the second.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        named = os.environ.get(name)
+        if named is None or is_this_python(shutil.which(named)):
+            os.environ[name] = script or sys.executable
+
+
+def is_this_python(path: str | None) -> bool:
+    """Return whether a program is this Python, with the packages of this environment."""
+    # A virtual environment's python is a link to one that lacks the environment's packages.
+    return (
+        path is not None
+        and os.path.dirname(path) == os.path.dirname(sys.executable)
+        and os.path.samefile(path, sys.executable)
+    )
+
+
+def start_forks() -> None:
+    """Start the server that forks Spark's Python processes, which imports while the JVM starts. Linux alone has it."""
+    global _forks  # noqa: PLW0603 one for each process, as the JVM
+    script = _script()
+    if sys.platform != "linux" or script is None or os.environ.get("PYSPARK_PYTHON") != script:
         return
-    with open(jvm_log, "ab") as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
-    SparkContext._ensure_initialized(gateway=gateway)
+    path = os.path.join(tempfile.mkdtemp(prefix="upstream-"), "forks")
+    if len(path) > _LONGEST_SOCKET:
+        return
+    program = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    command = [os.environ[_PYTHON], "-c", program, str(Path(script).with_name("worker_start.py")), "serve", path]
+    # As Spark's Python processes have it.
+    environment = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+    with contextlib.suppress(OSError):  # without it, each process imports by itself
+        _forks = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        os.environ[_FORKS] = path
 
 
-def _joined(given: str | None, *more: str) -> str:
-    parts = [part.strip() for part in (given or "").split(",") if part.strip()]
-    return ",".join(parts + [part for part in more if part not in parts])
+def environment_of_workers() -> dict[str, str]:
+    """Return the settings by which workers on other machines find their Python; none unless their program is ours."""
+    script, python = _script(), os.environ.get(_PYTHON)
+    ours = python is not None and script is not None and os.environ.get("PYSPARK_PYTHON") == script
+    return {f"spark.executorEnv.{_PYTHON}": python} if ours and python is not None else {}
 
 
-def _java_options(given: Mapping[str, str]) -> str:
-    options = given.get("spark.driver.extraJavaOptions", "")
-    # The JVM holds frames: large values, to which G1 gives regions of their own in a heap of this size:
-    # docs/decisions/0004.
-    if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
-        options = f"{_COLLECTOR} {options}".strip()
-    if "log4j" in options or not _LOG.is_file():
-        return options
-    return f'"-Dlog4j2.configurationFile={_LOG.as_uri()}" {options}'.strip()
+def python_of(worker: str | None) -> str | None:
+    """Return the Python that a worker's program runs: the program itself, unless the program is ours."""
+    return os.environ.get(_PYTHON) if worker is not None and worker == _script() else worker
 
 
 def _setting(spark: SparkSession, name: str) -> str:
@@ -472,6 +544,4 @@ def _worker_python(spark: SparkSession) -> str | None:
     context = getattr(spark, "_sc", None)
     if context is None or not context.master.startswith("local"):
         return None
-    import shutil
-
     return None if is_this_python(python_of(shutil.which(str(context.pythonExec)))) else context.pythonExec

@@ -52,7 +52,7 @@ def test_a_half_written_jar_is_not_taken(tmp_path, offline):
 
 def test_two_jars_are_enough(spark, tmp_path):
     """What a user does with a Delta table, with no jar but the two."""
-    loaded = {Path(path).name for path in (spark.conf.get("spark.jars") or "").split(",")}
+    loaded = {Path(path).name for path in (spark.conf.get("spark.driver.extraClassPath") or "").split(":")}
     assert loaded == set(jars.JARS)
     path = str(tmp_path / "table")
     table = f"delta.`{path}`"
