@@ -190,7 +190,7 @@ def test_the_plan_is_the_one_that_explain_gives():
 # --- the how-to pages; their Python runs on Spark with other pages
 
 HOW_TO, SQL_JOB = page("how-to/continuous-queries"), page("how-to/sql-job")
-CHANGES, SHELL = (blocks(HOW_TO, "bash")[number] for number in range(2))
+(SHELL,) = blocks(HOW_TO, "bash")
 
 
 def lines(block: str) -> list[list[str]]:
@@ -213,17 +213,6 @@ def typed(words: list[str]) -> str:
     result = CliRunner().invoke(app, given, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def test_the_commands_change_the_registry(checkpoint):
-    define_stream(checkpoint, BUSES)
-    text = "SELECT vehicle_id, AVG(speed) AS speed FROM buses [RANGE 10 MINUTES SLIDE 1 MINUTE] GROUP BY vehicle_id"
-    record(checkpoint, Change("create", "means", text=text))
-    shown = [typed(words) for words in lines(CHANGES)][-1]
-    assert "fast" in shown
-    queries = registry_now(checkpoint).queries
-    found = {name: (each.weight, each.active) for name, each in queries.items()}
-    assert found == {"means": (1.0, False), "fast": (2.0, True)}
 
 
 def parameters(words: list[str]) -> dict[str, object]:
@@ -260,10 +249,17 @@ def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
     ]
 
     del single[1]  # it shows a table, which the job has not written yet
-    status, created, *changed = map(typed, single)
+    status, created = map(typed, single[:2])
     assert "fleet" in status
     assert created.startswith("CREATE MATERIALIZED VIEW fleet")
-    assert changed
+    found = []
+    for words in single[2:4]:
+        typed(words)
+        fleet = registry_now(checkpoint).queries["fleet"]
+        found.append((fleet.weight, fleet.active))
+    assert found == [(3.0, True), (3.0, False)]
+    (drop,) = single[4:]
+    typed(drop)
     assert registry_now(checkpoint).queries == {}, "the view was dropped with what reads it"
 
 
