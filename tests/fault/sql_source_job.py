@@ -19,7 +19,7 @@ CREATE MATERIALIZED VIEW every AS SELECT route, COUNT(*) AS n, SUM(scored(speed,
 def main(feed: str, lake: str, mode: str = "") -> None:
     spark = us.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
     reader = spark.readStream.schema(SCHEMA).option("header", True).option("maxFilesPerTrigger", 1)
-    watermark = us.Watermark.bounded("1 second", max_jump="2 days")
+    watermark = us.Watermark.bounded("1 second")
     buses = us.source("buses", reader.csv(feed), key="bus", event_time="t", watermark=watermark)
     job = us.sql(spark, TEXT, to=lake, sources=[buses])
     query = job.start(**({"availableNow": True} if mode == "once" else {"processingTime": "0 seconds"}))

@@ -53,7 +53,7 @@ def write(place: Path, number: int) -> None:
         f"{chance.randrange(40)},2026-01-01T00:{number:02d}:{second:02d}Z,r{chance.randrange(4)},{chance.randrange(80)}"
         for second in range(60)
     ]
-    lines += ["40,2026-01-02T00:00:00Z,r0,9"] * (number == LAST)  # all others count before it
+    lines += ["40,2026-01-02T00:00:00Z,r0,9"] * 10 * (number == LAST)  # all others count before these
     (place / "feed" / f".{number}").write_text("\n".join(["bus,t,route,speed", *lines, ""]))
     (place / "feed" / f".{number}").rename(place / "feed" / f"{number}.csv")
 

@@ -34,6 +34,10 @@ def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once():
     assert text.count("Aggregate by sym") == 1
     assert "#1 Aggregate" in text
     assert "(see #1)" in text
+    text = explained("SELECT a.speed FROM LATEST(buses) a JOIN LATEST(buses) b USING (route_id) WHERE a.speed > 1")
+    assert (text.count("#1 Latest"), text.count("(see #1)")) == (1, 1)
+    text = explained("SELECT sym, PERCENTILE(px, ARRAY(0.5, 0.9)) AS p FROM trade [RANGE 1 HOUR] GROUP BY sym")
+    assert "keeps 2 partial aggregates per (sym); a weight per value of px in each group\n" in text
     text = explained(
         "SELECT b.sym, COUNT(*) AS n FROM quote [NOW] AS b JOIN trade [RANGE 1 HOUR] AS a ON a.sym = b.sym "
         "GROUP BY b.sym",

@@ -285,7 +285,9 @@ def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -
         if per_value and each.arguments:
             if changes is None and (each.function in _PER_VALUE or each.distinct):
                 _few(each.arguments, inner, each.function.upper(), node)
-            keeps.append(f"a weight per value of {_names(each.arguments)} in each group")
+            shares = each.function in {"percentile", "percentile_disc", "approx_percentile"}
+            values = each.arguments[:1] if shares else each.arguments
+            keeps.append(f"a weight per value of {_names(values)} in each group")
     states.append(StateBound(node, "; ".join(dict.fromkeys(keeps))))
     times = [name for name, each in node.by if goes_on(each, inner.times)]
     times += [
