@@ -27,6 +27,9 @@ settings.load_profile("mutants" if EXAMPLES == "mutants" else "other")
 
 modules.name_benchmarks()
 
+# No test's JVM makes an archive of classes in the background, unless the run's own options decide about it.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-Xshare:auto")
+
 # These files take minutes and few processors at a time: they start first, lest one process ends alone.
 HEAVY = ("cluster", "fault", "examples", "docs", "cli", "connect", "simulation", "benchmarks")
 
