@@ -163,7 +163,7 @@ def page() -> str:
     parts = entries()
     shared = _shared(parts)
     lines = [
-        "# Reference",
+        "# API",
         "",
         "Every public name, made from the docstrings by `tools/reference.py`. A wrong argument raises `OptionError`,",
         "a column that is missing or does not fit `SchemaError`; `help(us.read)` lists all errors of a call, and",
@@ -175,8 +175,6 @@ def page() -> str:
         "These parameters mean the same wherever a signature has them and its entry does not list them:",
         "",
         *shared,
-        "",
-        *(f"- [{part.replace('`', '')}](#{_anchor(part)})" for part in parts),
     ]
     for part, those in parts.items():
         lines += ["", f"## {part}"]
@@ -270,10 +268,6 @@ def _text(text: str) -> str:
     text = re.sub(r":\w+:`~?([^`]*)`", lambda role: f"`{role[1].rpartition('.')[2]}`", text)
     text = re.sub(r"::\n\n((?: {4}.*\n?|\n)+)", r"\n\n\1", text)
     return text.replace("``", "`")
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def command_line() -> str:
