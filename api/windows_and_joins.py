@@ -365,7 +365,7 @@ class WindowsAndJoins(StreamSteps):
             key's latest started window, and no other until it closes. ``us.Emission("all", early=True)`` also emits
             interim results of the open window, with ``final = false``.
         lateness
-            How long after a window closed rows for it still count, and its result is emitted again.
+            The time after a window's end in which late rows still count. Its result is then emitted again.
             ``us.Lateness("5 minutes", dead_letters=True)`` writes later rows to the dead-letter table. They are counted
             in any case.
         tombstones
@@ -443,7 +443,7 @@ class WindowsAndJoins(StreamSteps):
             ``latest``: of each key the latest session that is complete. ``all``: every session.
             ``us.Emission("all", early=True)`` also emits interim results of the open session, with ``final = false``.
         lateness
-            How long after a session closed rows for it still count, and its result is emitted again.
+            The time after a session's end in which late rows still count. Its result is then emitted again.
             ``us.Lateness("5 minutes", dead_letters=True)`` writes later rows to the dead-letter table.
         tombstones
             What becomes of rows that delete their key, as for :meth:`~upstream.UpdateStream.window`.

@@ -151,17 +151,18 @@ _DAY_US = 86_400_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interval:
-    """How far apart in time two rows may be that meet: the argument `within` of
-    :meth:`~upstream.UpdateStream.join`.
+    """The time between two rows that meet: the argument `within` of :meth:`~upstream.UpdateStream.join`.
+
+    If it is the same in both directions, give it alone: ``within="2 minutes"``.
 
     Parameters
     ----------
     before
-        How much earlier the row of the right may be than that of the left: a duration; or a whole number, in the unit
-        of a time column of numbers.
+        The most by which the row of the right may be earlier than that of the left. It is a duration, or a whole
+        number in the unit of the time column.
     after
-        How much later it may be. ``Interval(before="-1 minute", after="5 minutes")`` is from one minute to five minutes
-        later.
+        The most by which it may be later. ``Interval(before="-1 minute", after="5 minutes")`` is from one
+        minute to five minutes later.
 
     Examples
     --------

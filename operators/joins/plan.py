@@ -31,9 +31,9 @@ OnLimit = Literal["fail", "drop_oldest"]
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """The parts of a join's state, and the most that they keep: the argument `shards` of joins.
+    """The parts of a join's state, and their limit: the argument `shards` of joins.
 
-    A join without a limit takes the number alone: ``shards=16``.
+    Without a limit, give the number alone: ``shards=16``.
 
     Parameters
     ----------

@@ -95,9 +95,9 @@ ResultsFlush = Literal["eager", "slow", "lazy"]
 
 @dataclasses.dataclass(frozen=True)
 class Emission:
-    """Which results of windows or a join are emitted, and when: the argument `emit` of these steps.
+    """The results that windows or a join emit, and their pace: the argument `emit` of these steps.
 
-    A step that needs nothing but the first parameter takes the word alone: ``emit="all"``.
+    If `results` is all that you set, give the word alone: ``emit="all"``.
 
     Parameters
     ----------
@@ -107,8 +107,8 @@ class Emission:
     early
         Also emit results before they are final. The final result replaces or retracts them. Not with ``eager``.
     flush
-        For windows: how the results of a closed window leave. ``eager``: all at once. ``slow``: at most `flush_rows` in
-        a batch. ``lazy``: with the key's first row of a later window.
+        For windows: the pace of the results of a closed window. ``eager``: all at once. ``slow``: at most `flush_rows`
+        in a batch. ``lazy``: with the key's first row of a later window.
     flush_rows
         For ``slow``: the most results in a batch of all shards.
     flush_windows

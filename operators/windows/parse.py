@@ -25,8 +25,8 @@ WindowMethod = Literal["auto", "wid", "paned", "adaptive", "buffering"]
 
 @dataclasses.dataclass(frozen=True)
 class Windower:
-    """The windows of a stream, with the settings that few jobs need: an argument of
-    :meth:`~upstream.UpdateStream.window`, in place of a duration.
+    """The windows of a stream, with settings that few jobs need: for :meth:`~upstream.UpdateStream.window`, in place
+    of a duration.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class Windower:
     order
         For windows by time that end with every n-th row: count rows in the order of ``time`` [default] or ``arrival``.
     method
-        How windows are computed, at the same results: see `docs/windows.md`.
+        The method of computing windows, with the same results: see `docs/windows.md`.
 
     Examples
     --------
@@ -93,13 +93,13 @@ def windower_for(duration: object, slide: str | None, zone: str | None) -> Windo
 class Lateness:
     """The treatment of late rows: the argument `lateness` of windows.
 
-    Rows that are later than allowed are counted. A step that needs nothing but a duration takes it alone:
+    Rows that are later than allowed are counted. If the duration is all that you set, give it alone:
     ``lateness="5 minutes"``.
 
     Parameters
     ----------
     allowed
-        How long after a window closed rows for it still count, and its result is emitted again.
+        The time after a window's end in which late rows still count. Its result is then emitted again.
     dead_letters
         Write copies of later rows to the dead-letter table.
 

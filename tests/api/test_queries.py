@@ -87,6 +87,7 @@ def test_rows_are_those_of_the_querys_table(queries, tmp_path):
         queries.scan("fleet")
     pl.DataFrame({"route_id": ["a"], "n": [1]}).write_delta(tmp_path / "lake" / "Fleet")
     assert queries.scan("fleet").collect().rows() == [("a", 1)]
+    assert "<td>&quot;Fleet&quot;</td>" in queries._repr_html_()
     with pytest.raises(OptionError, match="did you mean 'Fleet'"):
         queries.scan("flet")
 

@@ -203,6 +203,20 @@ def test_ordered_and_distinct():
     assert distinct.batch([row("a", 2, 3.0)]) == []
 
 
+def test_a_notebook_shows_the_steps():
+    shown = []
+
+    def steps(stream):
+        made = stream.where("v < 5")
+        shown.extend([made._repr_html_(), made.explain()._repr_html_()])
+        return made
+
+    made(steps)
+    assert shown[0].startswith("<svg")
+    assert "where v &lt; 5" in shown[0]
+    assert shown[1].startswith("<pre>where v &lt; 5")
+
+
 def test_rows_that_nobody_can_use_are_shown():
     t = made(windows)
     t.batch([{"k": None, "at": at(1), "v": 1.0}, {"k": "a", "v": 1.0}])

@@ -91,7 +91,7 @@ def choose(load: float, alpha: float) -> Mode:
 class OrderedRelease:
     """Results of a join in the order of event time: an argument `emit` of :meth:`~upstream.UpdateStream.join`.
 
-    A join that needs nothing but the order takes a word: ``emit="ordered"``.
+    If the order is all that you need, give the word: ``emit="ordered"``.
 
     Parameters
     ----------
