@@ -9,9 +9,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location, source_address
+from ..conf.locations import absolute_location, format_option, source_address
 from ..conf.options import path_argument
 from ..core.feedback.checkpoint_layout import dead_letters_folder
+from ..datasource.options import reads_changes
 from ..hosting.job_file import apply, definitions
 from ..hosting.registry import registry_now
 from ..hosting.table_merge import GivenForTables
@@ -196,6 +197,8 @@ def define_source(job: Queries, spark: SparkSession, statement: CreateSource) ->
     """Declare the stream of a statement. No error has a value that it takes from the environment."""
     arguments, queue, updates = arguments_of(statement)
     arguments.setdefault("deadletters", dead_letters_folder(job.checkpoint))
+    if reads_changes(arguments):
+        arguments.setdefault("checkpoint", job.checkpoint)  # for the columns, which the database may add to
     try:
         stream = read(spark, **arguments)
         job.source(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
@@ -221,7 +224,7 @@ def resume(job: Queries, spark: SparkSession) -> None:
 def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], dict[str, Any] | None, bool]:
     """Return the arguments of :func:`read`, those of a queue, and whether a row replaces the earlier one of its key."""
     given = {name.lower(): _value(value, name) for name, value in statement.options.items()}
-    key = [each.strip() for each in given.pop("key").split(",") if each.strip()]
+    key = [each.strip() for each in given.pop("key", "").split(",") if each.strip()] or None
     updates, coalesce = (_boolean(name, given.pop(name, value)) for name, value in _BOOLEANS)
     queue = _queue_of(given)
     path, implied = source_address(statement.path)
@@ -264,7 +267,7 @@ def _option(name: str, connector: str) -> str:
     """Return the source's own name of an option: names may have underscores, and Kafka's common ones no prefix."""
     if connector == "kafka" and name.startswith(_TO_KAFKA):
         return "kafka." + name.replace("_", ".")
-    aliases = {"topic": "subscribe", "format": "valueFormat" if connector == "kafka" else "fileFormat"}
+    aliases = {"topic": "subscribe", "format": format_option({"connector": connector})}
     return aliases.get(name, name if "." in name else name.replace("_", ""))
 
 

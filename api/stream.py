@@ -16,7 +16,7 @@ from ..core.rows.key import Key, json_tree
 from ..core.rows.system_column import DELETED, SYSTEM
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
-from ..datasource.latest_stream import checkpoint_option, latest_options, load_source
+from ..datasource.latest_stream import checkpoint_option, event_time_of, latest_options, load_source, update_key
 from ..operators.compile import BoundStream, bind, in_stages, late_letters
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
@@ -472,7 +472,7 @@ def read(
     spark: SparkSession,
     path: str | os.PathLike[str] | None = None,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | None = None,
     event_time: str | None = None,
     watermark: Watermark | None = None,
     watermark_delay: str | None = None,
@@ -492,7 +492,7 @@ def read(
         The update key's column or columns.
     event_time
         The column of the event time: it decides which of two rows of a key is newer, and moves the watermark. Without
-        it arrival decides.
+        it arrival decides, or the position of change events.
     watermark
         How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``.
     watermark_delay
@@ -505,6 +505,7 @@ def read(
         schema, and its list of files there.
     **options
         Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``time_format="epoch_ms"``.
+        Change events (``file_format="debezium"``) need no `key`.
 
     Returns
     -------
@@ -521,8 +522,7 @@ def read(
     --------
     >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
-    keys = Key.given(key)
-    time = text_argument("event_time", event_time)
+    time = event_time_of(text_argument("event_time", event_time), options)
     spelt = next((name for name in options if name.lower() == "eventtime"), None)
     if spelt is not None:
         raise OptionError(
@@ -535,10 +535,14 @@ def read(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
-    asked = {**latest_options(keys, time), "coalesce": str(bool(coalesce)).lower(), **checkpoint_option(checkpoint)}
+    asked = {
+        **latest_options(key, time, more=options),
+        "coalesce": str(bool(coalesce)).lower(),
+        **checkpoint_option(checkpoint),
+    }
     asked |= {} if policy is None else policy.options()
     df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
-    return UpdateStream(df, key=keys, event_time=time)
+    return UpdateStream(df, key=update_key(df, key), event_time=time)
 
 
 def _spelt(key: Key, schema: StructType) -> Key:

@@ -23,6 +23,7 @@ from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
+from ..datasource.options import reads_changes
 from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
@@ -106,14 +107,15 @@ def statements_of(job: LatestJob) -> str:
     without = ", ".join(name for name, value in given.items() if value)
     if without:
         raise OptionError(f"a job's file has no {without}", hint="leave it out")
-    if job.time is None:
+    if job.time is None and not reads_changes(job.options):
         raise OptionError("a job's source has an event time", expected="--event-time COLUMN")
     if job.delete_when is not None and job.delete_when.strip().isidentifier():
         raise OptionError("a job's file has no column to leave out", expected="a condition, such as \"op = 'd'\"")
     folder, _, name = absolute_location(job.table).rstrip("/").rpartition("/")
     source = "feed" if check_name(name, "a query").lower() != "feed" else "rows"
     options = {name: value for name, value in _source_options(job).items() if name not in _IN_THE_STATEMENT}
-    options = {"key": ", ".join(job.key), "event_time": job.time, **options}
+    named = {"key": ", ".join(job.key), "event_time": job.time}
+    options = {**{name: value for name, value in named.items() if value}, **options}
     lines = ",\n".join(f"  {each} = {_value_of(each, value)}" for each, value in options.items())
     place = "" if job.source is None else f" FROM {quoted_text(job.source)}"
     deleted = "" if job.delete_when is None else f"\nWHERE NOT COALESCE({job.delete_when}, FALSE)"
@@ -196,13 +198,13 @@ def _version(job: LatestJob) -> int:
 
 def _source_options(job: LatestJob) -> dict[str, str]:
     """Return the options of the source, by Spark's names."""
-    from ..datasource.latest_stream import latest_options
+    from ..datasource.latest_stream import event_time_of, latest_options
 
     options = {
         "checkpointLocation": job.checkpoint,
         "deadLetters": job.dead_letters,
         "maxRowsPerTrigger": str(_BATCH_ROWS),
-        **latest_options(job.key, job.time, job.sequence or None),
+        **latest_options(job.key, event_time_of(job.time, job.options), job.sequence or None, job.options),
         **({} if job.source is None else {"path": job.source}),
     }
     given = {name.lower() for name in job.options}
@@ -218,9 +220,10 @@ def _source_options(job: LatestJob) -> dict[str, str]:
 def _stream(job: LatestJob, spark: SparkSession) -> UpdateStream:
     """Return the stream: a feed, without a step before the table."""
     from ..api.stream import UpdateStream
+    from ..datasource.latest_stream import event_time_of, update_key
 
     rows = spark.readStream.format("upstream").options(**_source_options(job)).load()
-    return UpdateStream(rows, key=job.key, event_time=job.time)
+    return UpdateStream(rows, key=update_key(rows, job.key), event_time=event_time_of(job.time, job.options))
 
 
 def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:

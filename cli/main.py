@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location, checkpoint_location, is_remote, source_address
+from ..conf.locations import absolute_location, checkpoint_location, format_option, is_remote, source_address
 from ..core.rows.key import KEY_OPTION
+from ..datasource.options import reads_changes
 from .failures import CommandFailure, failure_of, with_log
 from .options import (
     DEFAULT_FILE,
@@ -50,14 +51,15 @@ def latest(
         ),
     ],
     key: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--key",
             metavar="COLUMN",
             help="The update key. A row replaces the earlier row with the same value in this column. "
-            "For several columns, repeat the option or separate them by commas.",
+            "For several columns, repeat the option or separate them by commas. "
+            "Only change events (--format debezium) name it themselves.",
         ),
-    ],
+    ] = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +68,16 @@ def latest(
             help="A file, a folder, or a quoted glob. Files may appear and grow. "
             "Formats: CSV, JSON lines, Parquet, Zeek; plain, gzip, or zstd. For Kafka: kafka://HOST:PORT/TOPIC. "
             "For another latest table: latest:PATH.",
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="The format of the files or messages, if the name does not give it: csv, json, parquet, zeek, avro, "
+            "protobuf, raw, debezium, or debezium-avro. "
+            "With debezium, the position in the source's log orders the rows, and deletions are applied.",
         ),
     ] = None,
     time_column: Annotated[
@@ -193,6 +205,10 @@ def latest(
 
     source, implied = source_address(source)
     options = {**implied, **name_values(option, "--option")}
+    if form is not None:
+        options[format_option(options)] = form
+    if not key and not reads_changes(options):
+        raise CommandFailure("Missing option '--key'. Only --format debezium does without it.", 2)
     storage = {name[8:]: value for name, value in options.items() if name.lower().startswith("storage.")}
     options = {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
     if select is not None:
@@ -204,7 +220,7 @@ def latest(
         raise CommandFailure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
     job = LatestJob(
         source=source,
-        key=tuple(_key(key)),
+        key=tuple(_key(key or [])),
         time=time_column,
         sequence=tuple(_key(sequence_by or [])),
         delete_when=delete_when,

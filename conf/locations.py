@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -151,6 +151,11 @@ def _shown(place: str) -> str:
 
 _KAFKA = "kafka://"
 _LATEST = "latest:"
+
+
+def format_option(options: Mapping[str, str]) -> str:
+    """Return the option of a source that names the format of its files, or of its messages."""
+    return "valueFormat" if options.get("connector") == "kafka" else "fileFormat"
 
 
 def source_address(source: str | None) -> tuple[str | None, dict[str, str]]:

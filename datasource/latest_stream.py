@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..conf.errors import OptionError
 from ..conf.locations import path_on_server
 from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key
+from .options import POSITION, reads_changes
+from .schema import feed_key
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +23,7 @@ def latest(
     spark: SparkSession,
     path: str | None = None,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | None = None,
     event_time: str | None = None,
     sequence_by: str | Sequence[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -40,14 +44,14 @@ def latest(
     key
         The update key's column or columns.
     event_time
-        The event time's column; without it arrival decides what is newest.
+        The event time's column; without it arrival decides what is newest, or the position of change events.
     sequence_by
         The columns that decide instead, if they are no event times: as for :func:`~upstream.write_latest`.
     checkpoint
         As for :func:`~upstream.read`.
     **options
         Any option of the source, see docs/options.md, for example ``time_format="epoch_ms"``,
-        ``max_rows_per_trigger=100_000``.
+        ``max_rows_per_trigger=100_000``. Change events (``file_format="debezium"``) need no `key`.
 
     Returns
     -------
@@ -65,7 +69,9 @@ def latest(
     >>> updates.columns
     ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
-    asked = latest_options(key, event_time, sequence_by) | checkpoint_option(checkpoint)
+    asked = latest_options(key, event_time_of(event_time, options), sequence_by, options) | checkpoint_option(
+        checkpoint
+    )
     return load_source(spark, path, asked, options)
 
 
@@ -86,9 +92,32 @@ def checkpoint_option(checkpoint: str | os.PathLike[str] | None) -> dict[str, st
 
 
 def latest_options(
-    key: str | Sequence[str], time: str | None, sequence: str | Sequence[str] | None = None
+    key: str | Sequence[str] | None,
+    time: str | None,
+    sequence: str | Sequence[str] | None = None,
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the options with which a source reads the newest row of each key."""
+    """Return the options with which a source reads the newest row of each key, beside `more` of the source."""
     time, order = text_argument("event_time", time), Key.optional(sequence, "sequence_by")
-    given = {"coalesce": "true", "key": Key.given(key).text}
+    given = {"coalesce": "true"}
+    if key or not reads_changes(more):
+        given["key"] = Key.given(key).text
+    given |= {"timeFormat": "epoch_us"} if time == POSITION else {}
     return given | ({} if time is None else {"eventTime": time}) | ({} if order is None else {"sequenceBy": order.text})
+
+
+def update_key(df: DataFrame, key: str | Sequence[str] | None) -> Key:
+    """Return the update key: the user's, or that of the messages that the source has read."""
+    found = Key.given(key) if key else feed_key(df.schema)
+    if not found:
+        raise OptionError(
+            "the change events come without a key",
+            expected="messages with a key, or lines with the member `key`",
+            hint="name the columns of the primary key with the option `key`",
+        )
+    return found
+
+
+def event_time_of(event_time: str | None, options: Mapping[str, object]) -> str | None:
+    """Return the column that orders rows: the user's, or the position of change events; None for arrival."""
+    return POSITION if event_time is None and reads_changes(options) else event_time

@@ -118,6 +118,18 @@ class IdleRule:
         advance(progress, self.silent(heard, ended, now_us), away)
 
 
+POSITION = "_position"
+"""The column that orders change events: their position in the source's log, as a number."""
+
+_OF_CHANGES = ("debezium", "debezium-avro")
+
+
+def reads_changes(options: Mapping[str, object]) -> bool:
+    """Return whether a source's options choose a format of change events; names may have underscores."""
+    named = {name.replace("_", "").lower(): str(value).strip().lower() for name, value in options.items()}
+    return any(named.get(name) in _OF_CHANGES for name in ("format", "fileformat", "valueformat"))
+
+
 STORAGE_PREFIX = "storage."
 """The prefix of options for the client of an object store."""
 
@@ -376,10 +388,10 @@ class SourceOptions:
     def tasks(self) -> int:
         return self.min_partitions or max(os.cpu_count() or 1, 2)
 
-    def check(self) -> None:
-        """Raise one OptionError for all combinations that contradict each other."""
+    def check(self, *, keyed: bool = False) -> None:
+        """Raise one OptionError for all combinations that contradict each other; `keyed` if the feed names the key."""
         problems: list[str] = []
-        if self.coalesce and not self.key:
+        if self.coalesce and not (self.key or keyed):
             problems.append("coalesce=true without `key`: it keeps the newest row per key")
         if self.time is not None and self.time in self.key:
             problems.append(f"{self.time!r} is both `time` and part of `key`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from ..conf.options import documented, parse_options
 from .connectors.contract import Connector
-from .options import STORAGE_PREFIX, SourceOptions
+from .options import POSITION, STORAGE_PREFIX, SourceOptions, reads_changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,15 +42,19 @@ CONNECTORS = {
 
 def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = None) -> Connector:
     """Make the connector that the options name; under `select`, `raw` is the feed's own schema, if known."""
-    entry = CONNECTORS[common.connector]
+    make: Callable[[SourceOptions], Connector] = functools.partial(CONNECTORS[common.connector].make, own)
+    if changes := _reads_changes(own):
+        from .changes import changes_of
+
+        make = functools.partial(changes_of, make)
     if common.select is None:
-        return entry.make(own, common)
+        return make(common)
     from .selection import SelectingConnector, copied_column
 
     if raw is None and common.schema is not None:
         from ..expressions.bind import arrow_schema
 
-        raw = arrow_schema(common.schema)
+        raw = arrow_schema(with_position(common.schema) if changes else common.schema)
     # Inside, key and time are the feed's columns: those that the selection takes as they are.
     key = [copied_column(common.select, name) for name in common.key]
     inside = dataclasses.replace(
@@ -59,7 +64,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
         schema=None,
         where=None,
     )
-    return SelectingConnector(entry.make(own, inside), common.select, common.time_zone, raw, common.select_duplicates)
+    return SelectingConnector(make(inside), common.select, common.time_zone, raw, common.select_duplicates)
 
 
 # Added by Spark itself.
@@ -92,8 +97,24 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
     completed: Callable[[SourceOptions], SourceOptions] | None = getattr(own, "completed", None)
     if completed is not None:
         common = completed(common)
-    common.check()
+    if changes := _reads_changes(own):
+        from .changes import in_log_order
+
+        common = in_log_order(common)
+    common.check(keyed=changes)
     return common, own
+
+
+def with_position(schema: str) -> str:
+    """Return the schema of change events that a user gives, with their position."""
+    from ..expressions.bind import arrow_schema
+
+    return schema if POSITION in arrow_schema(schema).names else f"{schema}, {POSITION} BIGINT"
+
+
+def _reads_changes(own: object) -> bool:
+    """Return whether the options of a connector choose a format of change events."""
+    return reads_changes({"format": getattr(own, "file_format", None) or getattr(own, "value_format", None)})
 
 
 def _after(prefix: str, given: Mapping[str, str]) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # Metadata of the system column, which Spark hands on and the checkpoint records with the schema.
-_FEED = "upstream.feed"
+_FEED, _FEED_KEY = "upstream.feed", "upstream.key"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +61,14 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=False)
 
 
-def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
-    """Return the source's schema with the feed's own, from which `select` computes it, in its metadata."""
+def with_feed(schema: StructType, feed: pa.Schema | None, key: Sequence[str]) -> StructType:
+    """Return the source's schema, with the feed's own, from which `select` computes it, and its key as metadata."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
-    noted = {_FEED: from_arrow_schema(feed, prefer_timestamp_ntz=True).json()}
+    noted: dict[str, Any] = {_FEED_KEY: list(key)} if key else {}
+    if feed is not None:
+        noted[_FEED] = from_arrow_schema(feed, prefer_timestamp_ntz=True).json()
     return StructType(
         [
             StructField(field.name, field.dataType, field.nullable, noted if field.name == SYSTEM else field.metadata)
@@ -76,12 +78,17 @@ def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
 
 
 def feed_schema(schema: StructType) -> pa.Schema | None:
-    """Return the feed's own schema that :func:`with_feed_schema` has added; None if there is none."""
+    """Return the feed's own schema that :func:`with_feed` has added; None if there is none."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     noted = schema[SYSTEM].metadata.get(_FEED) if SYSTEM in schema.names else None
     return None if noted is None else to_arrow_schema(StructType.fromJson(json.loads(noted)), timezone="UTC")
+
+
+def feed_key(schema: StructType) -> Key:
+    """Return the update key that the feed names; no columns if it names none."""
+    return Key(schema[SYSTEM].metadata.get(_FEED_KEY, ()) if SYSTEM in schema.names else ())
 
 
 def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:

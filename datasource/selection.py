@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,13 @@ class SelectingConnector(Connector):
         evaluator = selection.evaluator(columns)
         for chunk in self._inner.read(part, evaluator.reads, malformed):
             made, misfits = selection.evaluate(chunk.rows, evaluator)
-            yield dataclasses.replace(chunk, rows=made, misfits=misfits, origin=chunk.rows)
+            if chunk.misfits is not None:
+                misfits = [*map(_first, chunk.misfits, misfits or repeat(None))]
+            origin = chunk.rows if chunk.origin is None else chunk.origin
+            yield dataclasses.replace(chunk, rows=made, misfits=misfits, origin=origin)
+
+    def key(self) -> Sequence[str]:
+        return self._inner.key()
 
     def feeds(self, position: Position | None) -> Sequence[str]:
         return self._inner.feeds(position)
@@ -211,3 +218,7 @@ class SelectingConnector(Connector):
         if self._selection is None:
             self._selection = Selection.bound(self._text, self.raw, self._time_zone, self._duplicates)
         return self._selection
+
+
+def _first(earlier: str | None, later: str | None) -> str | None:
+    return earlier or later

@@ -24,18 +24,21 @@ from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import dead_letters_folder
 from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
+from ..core.rows.key import Key
 from ..storage.folder import TableFolder
 from .connectors.contract import Limit
+from .options import reads_changes
 from .planner import BatchPlanner, Offset, Task
-from .registry import make_connector, parse_source_options
+from .registry import make_connector, parse_source_options, with_position
 from .schema import (
+    feed_key,
     feed_schema,
     keep_schema,
     leaving_schema,
     recorded_schema,
     schema_name,
     shape_of,
-    with_feed_schema,
+    with_feed,
     with_key,
 )
 from .task import Reading
@@ -54,18 +57,22 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
         return _struct(steps.schema)
     common, own = parse_source_options(given)
     if common.schema is not None and common.select is None:
-        return with_system_ddl(common.schema)
+        return with_system_ddl(with_position(common.schema) if reads_changes(given) else common.schema)
     name = schema_name(given)
     recorded = recorded_schema(common.checkpoint, name)
     if recorded is not None:
         return recorded
     connector = make_connector(common, own)
-    schema = leaving_schema(connector.schema(), common)
+    inferred, raw = connector.schema(), None
+    common = dataclasses.replace(common, key=common.key or Key(connector.key()))
+    schema = leaving_schema(inferred, common)
     if common.select is not None:
         from .selection import SelectingConnector
 
         assert isinstance(connector, SelectingConnector)
-        schema = with_feed_schema(schema, connector.raw)
+        raw = connector.raw
+    if raw is not None or connector.key():
+        schema = with_feed(schema, raw, connector.key())
     keep_schema(common.checkpoint, name, schema)
     return schema
 
@@ -84,6 +91,9 @@ class _TaskPartition(InputPartition):
 
 def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     options, own = parse_source_options(given)
+    if not options.key:
+        options = dataclasses.replace(options, key=feed_key(schema))
+        options.check()
     shape = shape_of(schema, options)
     options = with_key(options, shape)
     connector = make_connector(options, own, feed_schema(schema))

@@ -35,7 +35,7 @@ from ..operators.relations.plan.nodes import (
 from ..operators.relations.plan.normalize import normalized, zoned
 from ..operators.relations.plan.properties import clock_of
 from .arrays import bind_generators
-from .catalog import FREE_NAMES, Catalog, is_reserved
+from .catalog import FREE_NAMES, Catalog, by_position, is_reserved
 from .grammar import Emit, StreamOperator
 from .groups import bind_groups
 from .over import WindowColumns, bind_first, bind_over, of_stream
@@ -107,19 +107,26 @@ def _check_names(plan: Relation | Changes, context: Context) -> None:
 
 
 def _check_newest(plan: Relation | Changes, context: Context) -> None:
-    """Refuse a query that needs rows which a source leaves out, as newer ones of their keys supersede them."""
+    """Refuse a query that needs rows which a source leaves out for newer ones of their keys, or their event times."""
     for node in walk(plan):
         source = node.origin if isinstance(node, WindowOver) else None
-        if not (isinstance(source, Stream) and source.newest):
+        if not isinstance(source, Stream) or not (source.newest or by_position(source)):
             continue
         if clock_of(plan) == "event" or not isinstance(node.inputs[0], Stream):
             text, place = context.places.get(node, (context.text, (0, 0)))
+            problem = f"'{source.name}' has a queue, or coalesces, and so lacks rows that newer ones supersede"
+            hint = "declare the source once more under another name, without the queue"
+            if not source.newest:
+                problem = (
+                    f"the rows of '{source.name}' have no event time: '{source.event_time}' is a position in a log"
+                )
+                hint = "declare the source once more under another name, with an event_time"
             raise text.error(
                 place,
-                f"'{source.name}' has a queue, or coalesces, and so lacks rows that newer ones of their keys supersede",
+                problem,
                 expected=f"LATEST({source.name}), in a query that reads nothing but newest rows and stored relations, "
                 "without EMIT PERIODIC",
-                hint="declare the source once more under another name, without the queue",
+                hint=hint,
             )
 
 

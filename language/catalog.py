@@ -27,6 +27,11 @@ def is_reserved(name: str) -> bool:
     return not name or name.lower().startswith(("__", "_upstream"))
 
 
+def by_position(stream: Stream) -> bool:
+    """Return whether the rows of a stream are in the order of a number, such as a position in a log, and of no time."""
+    return not stream.static and patypes.is_int64(stream.schema.field(stream.event_time).type)
+
+
 @lru_cache(maxsize=1024)
 def function_of(text: str) -> PythonFunction:
     """Return the function that a statement declares; raise OptionError if it cannot be one."""
@@ -74,11 +79,12 @@ class Catalog:
                     expected="one of " + ", ".join(names),
                     hint=near(each, names) or "name the key's columns and the event time",
                 )
-        if not stream.static and not patypes.is_timestamp(stream.schema.field(stream.event_time).type):
+        is_time = stream.static or patypes.is_timestamp(stream.schema.field(stream.event_time).type)
+        if not is_time and not (stream.updates and by_position(stream)):
             kind = stream.schema.field(stream.event_time).type
             raise SchemaError(
                 f"the event time '{stream.event_time}' of '{stream.name}' has the type {kind}",
-                expected="a timestamp",
+                expected="a timestamp, or for newest rows alone a position in a log, a BIGINT",
                 hint="cast the column before you register the stream",
             )
         if stream.updates and not stream.key:

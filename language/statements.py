@@ -309,8 +309,12 @@ def _create(words: _Words, text: str) -> Definition:
                 expected=f"{secret} = env('NAME')",
                 hint="set a variable of the environment where the job starts",
             )
-        if "key" not in names:
-            raise OptionError(f"CREATE SOURCE {name} has no key", expected="WITH (key = 'column, …')")
+        if "key" not in names and not _names_its_key(options):
+            raise OptionError(
+                f"CREATE SOURCE {name} has no key",
+                expected="WITH (key = 'column, …')",
+                hint="only change events name it: format = 'debezium'",
+            )
         if path is None and "connector" not in names:
             raise OptionError(
                 f"CREATE SOURCE {name} names no place", expected="FROM 'path', or WITH (connector = 'kafka', …)"
@@ -330,6 +334,15 @@ def _create(words: _Words, text: str) -> Definition:
     if buckets != int(buckets):
         raise OptionError(f"buckets = {buckets:g}", expected="a whole number")
     return Create(name, query, kind == "VIEW", weight, int(buckets), text)
+
+
+def _names_its_key(options: Mapping[str, str | Environment]) -> bool:
+    """Return whether a source reads change events, whose messages have the key."""
+    formats = ("format", "fileformat", "valueformat")
+    return any(
+        name.replace("_", "").lower() in formats and str(value).lower().startswith("debezium")
+        for name, value in options.items()
+    )
 
 
 def _alter(words: _Words) -> Alter:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...conf.errors import CheckpointError
-from ...storage.append_only import append_to, read_appended
+from ...storage.atomic_write import append_to, read_appended
 from ...storage.folder import TableFolder
 from .checkpoint_layout import FEED_LISTS, times_folder
 from .reports import reported_states

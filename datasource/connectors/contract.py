@@ -97,6 +97,10 @@ class Connector(ABC):
     def schema(self) -> pa.Schema:
         """Return the schema of the rows, inferred unless the user gave it."""
 
+    def key(self) -> Sequence[str]:
+        """Return the columns of the update key that the feed itself names, once its schema is inferred."""
+        return ()
+
     @abstractmethod
     def fix_schema(self, schema: pa.Schema) -> None:
         """Read by `schema` (the user's, or the one that was inferred) from now on."""

@@ -48,6 +48,13 @@ def test_a_secret_is_a_variable_and_a_deletion_a_condition(monkeypatch):
     assert (view.name, view.text) == ("feed", "SELECT * FROM LATEST(rows)\nWHERE NOT COALESCE(op = 'd', FALSE)")
 
 
+def test_change_events_need_neither_key_nor_time():
+    _, source, _ = statements("latest", "--from", "kafka://h:9092/t", "--format", "debezium", "--to", "orders")
+    arguments, _, _ = arguments_of(source)
+    assert (arguments["key"], arguments["valueformat"], "event_time" in arguments) == (None, "debezium", False)
+    assert "Missing option '--key'" in refused("latest", "--from", "x", "--format", "json", "--to", "t", "--sql")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -2,8 +2,8 @@ import pyarrow as pa
 import pytest
 from kit.continuous import CATALOG, MOMENT, TRADE
 
-from upstream.conf.errors import OptionError, SchemaError
-from upstream.language import Catalog
+from upstream.conf.errors import OptionError, QueryRefusedError, SchemaError
+from upstream.language import Catalog, bind
 from upstream.language.catalog import function_of, is_reserved
 from upstream.operators.relations.plan.nodes import Stream
 
@@ -37,6 +37,15 @@ def test_names_that_are_taken_or_words_of_the_language(name):
 def test_streams_that_cannot_be_read(stream, part):
     with pytest.raises(SchemaError, match=part.replace("(", r"\(")):
         Catalog().with_stream(stream)
+
+
+def test_a_position_orders_updates_for_newest_rows_alone():
+    log = Stream("log", pa.schema({"k": pa.string(), "at": pa.int64()}), key=("k",), event_time="at", updates=True)
+    catalog = Catalog().with_stream(log)
+    assert bind("SELECT COUNT(*) AS n FROM LATEST(log)", catalog).reads == ("log",)
+    for text in ("SELECT k FROM log [RANGE 1 HOUR]", "SELECT k, window_end FROM TUMBLE(log, at, INTERVAL '1' HOUR)"):
+        with pytest.raises(QueryRefusedError, match=r"'log' have no event time: 'at' is a position.*LATEST\(log\)"):
+            bind(text, catalog)
 
 
 def test_updates_need_a_key_and_stored_relations_no_time():

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .content import Footer
 from .discovery import Discovery, Sampler
-from .formats.columnar import Footer
+from .formats.debezium import ChangeEventFormat
 from .formats.jsonlines import JsonFormat
 from .formats.lines import Head, LineFormat
 from .formats.separated_values import DelimitedFormat
@@ -336,6 +337,8 @@ class FilesConnector(Connector):
         options = self._options
         if form == "json":
             return JsonFormat()
+        if form == "debezium":
+            return ChangeEventFormat()
         if form == "zeek":
             return ZeekFormat()
         return DelimitedFormat(

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, SchemaError
 from ....conf.locations import is_remote
-from .content import codec_of, compressed_blocks, line_ends
-from .formats.columnar import footer
+from .content import codec_of, compressed_blocks, footer, line_ends
 from .formats.lines import Head, LineFormat
 from .store import FileAccess, Folders, Seen, kind_by_name, natural_key, new_in
 

@@ -49,11 +49,13 @@ class FilesOptions:
     )
     file_format: str | None = option(
         "fileFormat",
-        one_of("csv", "json", "parquet", "zeek"),
+        one_of("csv", "json", "parquet", "zeek", "debezium"),
         None,
         "Set the format of the files. If it is not set, the extension determines it: .csv .tsv .json .jsonl "
         ".ndjson .parquet, and .log for Zeek. A further .gz or .zst means compression. JSON has one object "
-        "per line.",
+        "per line. `debezium`: JSON lines with Debezium's change events, each alone or as the member `value` "
+        "beside `key`. Without `key` and `eventTime`, UpStream takes the fields of the message's key, and orders "
+        "the changes by their position in the source (`_position`).",
     )
     header: bool = option("header", boolean(), True, "For CSV: whether each file begins with a line of column names.")
     sep: str | None = option(

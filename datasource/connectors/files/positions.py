@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....conf.errors import CheckpointError
-from ....storage.append_only import append_to, read_appended
+from ....storage.atomic_write import append_to, read_appended
 from ..contract import Position
 
 _VERSION = 1

@@ -8,8 +8,17 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ....conf.errors import SchemaError
 from ..contract import Limit
-from .content import codec_of, count_lines, fingerprint, head_length, last_line_end, line_end_after, nth_line_end
-from .formats.columnar import Footer, footer
+from .content import (
+    Footer,
+    codec_of,
+    count_lines,
+    fingerprint,
+    footer,
+    head_length,
+    last_line_end,
+    line_end_after,
+    nth_line_end,
+)
 from .formats.lines import Head, LineFormat, last_row_end
 from .frontier import Frontier, changed
 from .options import FilesOptions

@@ -11,8 +11,7 @@ import pyarrow as pa
 from ....conf.errors import FeedChangedError
 from ....conf.locations import is_remote
 from ..contract import Chunk, MalformedRows, Range
-from .content import BLOCK, compressed_blocks, fingerprint, plain_blocks
-from .formats.columnar import Footer, read_groups
+from .content import BLOCK, Footer, compressed_blocks, fingerprint, plain_blocks, read_groups
 from .formats.lines import Head, LineFormat, LineParser, parse_lines
 from .frontier import RESUME, changed
 from .store import FileAccess

@@ -16,11 +16,12 @@ from ....conf.errors import OptionError, SchemaError
 from ...options import SourceOptions
 from ...selection import referenced_columns
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from ..files.formats.debezium import KEY, ChangeEventFormat, key_names
 from .client import PATIENCE_S, Cluster, borrowed_consumer, feed_name, is_refusal, lost, unreachable
 from .options import KafkaOptions
 from .positions import Positions
-from .records import AvroValues, ProtobufValues
-from .rows import METADATA, MessageRows, ValueFormat, check_key_type, csv_values, json_values, metadata_name
+from .records import AvroValues, ChangeAvroValues, ProtobufValues
+from .rows import METADATA, LineValues, MessageRows, ValueFormat, check_key_type, csv_values, json_values, metadata_name
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -298,7 +299,12 @@ class KafkaConnector(Connector):
         if self._values is None:
             names = [name for name in METADATA if name != "headers" or options.include_headers]
             return pa.schema([("key", METADATA["key"]), ("value", pa.binary()), *((n, METADATA[n]) for n in names[1:])])
-        fields = list(self._values.infer(self._sampled()))
+        sample = self._sampled()
+        fields = list(self._values.infer([value for _, value in sample]))
+        if options.value_format in ("debezium", "debezium-avro"):
+            names_of = self._values.key_names if isinstance(self._values, ChangeAvroValues) else key_names
+            names = next((names for key, _ in sample if (names := names_of(key))), ())
+            fields += [pa.field(KEY, pa.struct([(name, pa.string()) for name in names]))] if names else []
         taken = {field.name for field in fields}
         added = [pa.field(name, _inferred_type(name)) for name in own if name not in taken]
         return pa.schema([*fields, *added])
@@ -312,15 +318,15 @@ class KafkaConnector(Connector):
             named.append("_headers")
         return [name for name in dict.fromkeys(named) if metadata_name(name, options) is not None]
 
-    def _sampled(self) -> list[bytes]:
-        if self._options.value_format in ("csv", "protobuf") or (
-            self._options.value_format == "avro" and self._options.avro_schema is not None
-        ):
+    def _sampled(self) -> list[tuple[bytes | None, bytes]]:
+        """Return keys and values of some messages that have a value; none if the columns need none."""
+        given = self._options.avro_schema is not None
+        if self._options.value_format in ("csv", "protobuf") or (self._options.value_format == "avro" and given):
             return []
         cluster = Cluster(self._options)
         feeds = [feed_name(topic, part) for topic, (_, parts) in cluster.topics().items() for part in parts]
         begins, ends = cluster.begins(feeds), cluster.ends(feeds)
-        found: list[bytes] = []
+        found: list[tuple[bytes | None, bytes]] = []
         for feed, begin in begins.items():
             topic, _, partition = feed.rpartition("/")
             place = {
@@ -330,7 +336,7 @@ class KafkaConnector(Connector):
                 "to": min(ends[feed].offset, begin + _SAMPLE),
             }
             for some in messages(self._options, place):
-                found += [value for message in some if (value := message.value()) is not None]
+                found += [(message.key(), value) for message in some if (value := message.value()) is not None]
         if not found:
             raise SchemaError(
                 "there is no message yet whose columns could be inferred",
@@ -342,6 +348,10 @@ class KafkaConnector(Connector):
 def _values_of(options: KafkaOptions) -> ValueFormat | None:
     if options.value_format == "json":
         return json_values()
+    if options.value_format == "debezium":
+        return LineValues(ChangeEventFormat(), bracketed=True)
+    if options.value_format == "debezium-avro":
+        return ChangeAvroValues(options)
     if options.value_format == "csv":
         return csv_values("\t" if options.sep == "\\t" else options.sep)
     if options.value_format == "avro":

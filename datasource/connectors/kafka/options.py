@@ -134,11 +134,12 @@ class KafkaOptions:
     )
     value_format: str = option(
         "valueFormat",
-        one_of("json", "csv", "raw", "avro", "protobuf"),
+        one_of("json", "csv", "raw", "avro", "protobuf", "debezium", "debezium-avro"),
         "json",
         "Set the format of values. `json`: an object. `csv`: fields in the order of `schema`. `raw`: Spark's "
         "own columns key, value, topic, partition, offset, timestamp, timestampType. `avro` and `protobuf`: "
-        "by a given schema; Avro also by a registry. A null value is a tombstone.",
+        "by a given schema; Avro also by a registry. A null value is a tombstone. `debezium` and "
+        "`debezium-avro`: change events in JSON or Avro, with the defaults of `key` and `eventTime` as for files.",
     )
     key_format: str = option(
         "keyFormat",
@@ -184,6 +185,10 @@ class KafkaOptions:
     registry_settings: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """The same for the client of the schema registry."""
 
+    @property
+    def in_avro(self) -> bool:
+        return self.value_format in ("avro", "debezium-avro")
+
     def check(self) -> None:
         """Raise one OptionError for all options with which nothing can be read."""
         problems: list[str] = []
@@ -196,8 +201,8 @@ class KafkaOptions:
         problems += [
             f"kafka.{name} is not passed on ({why})" for name, why in _NOT_PASSED_ON.items() if name in self.passed_on
         ]
-        if self.value_format == "avro" and self.avro_schema is None and self.schema_registry is None:
-            problems.append("valueFormat=avro without `avroSchema` or `schemaRegistry`")
+        if self.in_avro and self.avro_schema is None and self.schema_registry is None:
+            problems.append(f"valueFormat={self.value_format} without `avroSchema` or `schemaRegistry`")
         if self.registry_settings and self.schema_registry is None:
             problems.append("settings of the schema registry without `schemaRegistry`, its address")
         if self.schema_registry is not None and "@" in urlsplit(self.schema_registry).netloc:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import io
+import itertools
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from ....conf.errors import EnvironmentMissingError, OptionError, SchemaError, UpstreamError
 from ..contract import MalformedRows
+from ..files.formats.debezium import OPERATION, ROW, SOURCE, WireType, decoded, new_columns, wire_type_of
 from .options import KafkaOptions
 from .rows import RowsAtOffsets, ValueFormat, Where
 
@@ -117,6 +119,107 @@ class AvroValues(_Records):
         if len(value) < _HEAD or value[0] != _MAGIC:
             raise ValueError("the value does not begin with a zero and the number of its schema")
         return _registered(self._registry, self._settings, int.from_bytes(value[1:_HEAD], "big"))
+
+
+class _AvroEvent:
+    """The columns of a table in the Avro schema of its change events."""
+
+    def __init__(self, schema: Any) -> None:
+        parts = {each["name"]: _not_null(each["type"]) for each in _expanded(schema, {}).get("fields", ())}
+        row = parts.get("after")
+        if not isinstance(row, dict) or "fields" not in row or OPERATION not in parts or SOURCE not in parts:
+            raise SchemaError(
+                "the Avro schema is no schema of change events", expected="a record with after, source, and op"
+            )
+        self.source = _arrow_of(parts[SOURCE])
+        self.written = {each["name"]: _arrow_of(each["type"]) for each in row["fields"]}
+        found = {each["name"]: _connect_encoding(_not_null(each["type"])) for each in row["fields"]}
+        self.encodings = {name: each for name, each in found.items() if each is not None}
+
+    def table(self, events: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+        """Return events as a format of change events gives them; raise an error of Arrow for other values."""
+        row = schema.field(ROW).type
+        rows = [event["after"] or event["before"] for event in events]
+        columns: list[pa.Array] = []
+        for field in row:
+            if field.name not in self.written:
+                columns.append(pa.nulls(len(rows), field.type))
+                continue
+            written = self.written[field.name]
+            values = pa.array([None if each is None else each[field.name] for each in rows], written)
+            columns.append(decoded(values, field.type, self.encodings.get(field.name)))
+        fields = [pa.field(field.name, each.type) for field, each in zip(row, columns, strict=True)]
+        made = {
+            ROW: pa.StructArray.from_arrays(columns, fields=fields),
+            OPERATION: pa.array([event[OPERATION] for event in events], pa.string()),
+            SOURCE: pa.array([event[SOURCE] for event in events], schema.field(SOURCE).type),
+        }
+        return pa.table({name: made[name] for name in schema.names})
+
+
+class ChangeAvroValues(AvroValues):
+    """Debezium's change events in Avro."""
+
+    def infer(self, sample: Sequence[bytes]) -> pa.Schema:
+        written = self._reader()
+        if written is None and sample:
+            written = self._written(sample[-1])
+        if written is None:
+            raise SchemaError(
+                "there is no message yet, whose schema the registry could be asked for",
+                hint="give the option avroSchema, or schema",
+            )
+        event = _AvroEvent(written)
+        types = {
+            name: event.encodings[name].meant if name in event.encodings else kind
+            for name, kind in event.written.items()
+        }
+        return pa.schema([(ROW, pa.struct(list(types.items()))), (OPERATION, pa.string()), (SOURCE, event.source)])
+
+    def key_names(self, key: bytes | None) -> tuple[str, ...]:
+        """Return the names of the fields of a message's key, which only a registry describes."""
+        if self._registry is None or key is None or not key.startswith(b"\0"):
+            return ()
+        return tuple(each["name"] for each in self._written(key).get("fields", ()))
+
+    def read(
+        self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
+    ) -> list[RowsAtOffsets]:
+        wanted = pa.schema([schema.field(name) for name in columns])
+        decode = self.decoder(columns)
+        events: list[tuple[bytes, int, dict[str, Any]]] = []
+        for position, value in enumerate(values):
+            try:
+                events.append((b"" if self._registry is None else value[:_HEAD], position, decode(value)))
+            except UpstreamError:
+                raise
+            except Exception as error:  # noqa: BLE001 as for other records
+                _refuse(malformed, value, where(position), str(error))
+        found: list[RowsAtOffsets] = []
+        for _, group in itertools.groupby(events, key=lambda each: each[0]):
+            some = list(group)
+            known = _AvroEvent(self._reader() or self._written(values[some[0][1]]))
+            new_columns(known.written, schema.field(ROW).type.names)
+            found += self._tables(known, some, wanted, lambda at, why: _refuse(malformed, values[at], where(at), why))
+        return found
+
+    def _tables(
+        self,
+        known: _AvroEvent,
+        events: Sequence[tuple[bytes, int, dict[str, Any]]],
+        wanted: pa.Schema,
+        refuse: Callable[[int, str], None],
+    ) -> list[RowsAtOffsets]:
+        """Return the events that fit the columns, and refuse the others, which halving finds."""
+        try:
+            table = known.table([event for _, _, event in events], wanted)
+            return [(table, np.array([position for _, position, _ in events], dtype=np.int64))]
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, KeyError) as error:
+            if len(events) == 1:
+                refuse(events[0][1], str(error))
+                return []
+        halves = events[: len(events) // 2], events[len(events) // 2 :]
+        return [found for half in halves for found in self._tables(known, half, wanted, refuse)]
 
 
 class ProtobufValues(_Records):
@@ -246,6 +349,36 @@ _LOGICAL = {
     "date": pa.date32(),
     "uuid": pa.string(),
 }
+
+
+def _expanded(kind: Any, known: dict[str, Any]) -> Any:
+    """Return a parsed Avro schema with the definitions of named types in place of their names."""
+    if isinstance(kind, list):
+        return [_expanded(each, known) for each in kind]
+    if isinstance(kind, str):
+        return known.get(kind, kind)
+    made = dict(kind)
+    for name in ("type", "items", "values"):
+        if isinstance(made.get(name), (dict, list)) or (name != "type" and name in made):
+            made[name] = _expanded(made[name], known)
+    if "fields" in made:
+        made["fields"] = [{**each, "type": _expanded(each["type"], known)} for each in made["fields"]]
+    if "name" in made:
+        known[made["name"]] = made
+    return made
+
+
+def _not_null(kind: Any) -> Any:
+    """Return the type of a union with null, and any other one as it is."""
+    others = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind]
+    return others[0] if len(others) == 1 else kind
+
+
+def _connect_encoding(kind: Any) -> WireType | None:
+    """Return the encoding that Kafka Connect notes in a type; None where Avro's own logical type has it."""
+    if not isinstance(kind, dict) or kind.get("logicalType") in {*_LOGICAL, "decimal"}:
+        return None
+    return wire_type_of(kind.get("connect.name"))
 
 
 def _arrow_of(kind: Any) -> pa.DataType:

@@ -1,6 +1,7 @@
 """Avro and Protobuf values, and a registry that says their schemas."""
 
 import datetime as dt
+import decimal
 import io
 import json
 import threading
@@ -15,7 +16,7 @@ from kit.malformed_rows import Reported
 
 from upstream.conf.errors import OptionError, SchemaError, UpstreamError
 from upstream.datasource.connectors.kafka.options import KafkaOptions
-from upstream.datasource.connectors.kafka.records import AvroValues, ProtobufValues
+from upstream.datasource.connectors.kafka.records import AvroValues, ChangeAvroValues, ProtobufValues
 
 OLD = {
     "type": "record",
@@ -176,3 +177,76 @@ def test_a_value_that_does_not_fit_the_columns_asked_for_goes_aside():
     rows, reported = read(values, [avro(OLD), avro(OLD, stops=[1 << 20])], pa.schema([("stops", pa.list_(pa.int16()))]))
     assert rows == [{"stops": [1], "position": 0}]
     assert [row["place"] for row in reported] == ["value 1"]
+
+
+ORDER = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "total", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2,
+                                             "connect.name": "org.apache.kafka.connect.data.Decimal"}]},
+        {"name": "day", "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
+        {"name": "at", "type": {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}},
+    ],
+}  # fmt: skip
+CHANGES = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "shop.orders",
+    "fields": [
+        {"name": "before", "type": ["null", ORDER], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": [
+            {"name": "connector", "type": "string"}, {"name": "lsn", "type": ["null", "long"]}]}},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+ORDER_KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+WIDER_CHANGES = json.loads(json.dumps(CHANGES))
+WIDER_CHANGES["fields"][0]["type"][1]["fields"].append({"name": "brand_new", "type": "string", "default": "x"})
+
+
+def change(schema: dict[str, Any], op: str, **record: Any) -> bytes:
+    row = {
+        "id": 1,
+        "total": decimal.Decimal("-1.25"),
+        "day": 19782,
+        "at": 1_700_000_000_000_001,
+        "brand_new": "y",
+        **record,
+    }
+    event = {"before": row if op == "d" else None, "after": None if op == "d" else row, "op": op}
+    out = io.BytesIO()
+    source = {"connector": "postgresql", "lsn": 7, "db": "shop"}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {**event, "source": source})
+    return out.getvalue()
+
+
+def test_change_events_in_avro(registry, monkeypatch, caplog):
+    monkeypatch.setattr(Registry, "known", {1: CHANGES, 2: WIDER_CHANGES, 3: ORDER_KEY})
+    numbered = ((1, change(CHANGES, "c")), (2, change(WIDER_CHANGES, "u", id=2)), (1, change(CHANGES, "d", total=None)))
+    sample = [b"\x00" + number.to_bytes(4, "big") + value for number, value in numbered]
+    address = f"http://{registry}/changes"
+    values = ChangeAvroValues(KafkaOptions(value_format="debezium-avro", schema_registry=address))
+    assert values.key_names(b"\x00\x00\x00\x00\x03\x02") == ("id",)
+    schema = values.infer(sample[:1])
+    row = pa.struct(
+        [("id", pa.int64()), ("total", pa.decimal128(10, 2)), ("day", pa.date32()), ("at", pa.timestamp("us"))]
+    )
+    assert schema.field("row").type == row
+    reported = Reported()
+    found = values.read([*sample, sample[0][:-1]], schema, schema.names, reported, lambda at: f"value {at}")
+    rows = [each for table, _ in found for each in table.to_pylist()]
+    first = {"id": 1, "total": decimal.Decimal("-1.25"), "day": dt.date(2024, 2, 29)}
+    first["at"] = dt.datetime(2023, 11, 14, 22, 13, 20, 1)
+    assert [each["row"] for each in rows] == [first, {**first, "id": 2}, {**first, "total": None}]
+    assert [(each["op"], each["source"]["lsn"]) for each in rows] == [("c", 7), ("u", 7), ("d", 7)]
+    assert [int(at) for _, positions in found for at in positions] == [0, 1, 2]
+    assert [each["place"] for each in reported] == ["value 3"]
+    assert "the source has added the column brand_new" in caplog.text
+    given = ChangeAvroValues(KafkaOptions(value_format="debezium-avro", avro_schema=json.dumps(CHANGES)))
+    assert given.infer([]) == schema
+    assert given.key_names(b"\x02") == ()
+    with pytest.raises(SchemaError, match="no schema of change events"):
+        ChangeAvroValues(KafkaOptions(avro_schema=json.dumps(OLD))).infer([])
