@@ -15,7 +15,7 @@ from rich.console import Console
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..delta_format.latest_table import BUCKET, SEQ
+from ..delta_format.latest_table import OWN_COLUMNS
 from .failures import FAILED, CommandFailure
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _make_views(spark: SparkSession, name: str, location: str, metrics: str | No
 
     try:
         columns = spark.table(f"delta.{quoted(location)}").columns
-        ours = ", ".join(quoted(each) for each in (BUCKET, SEQ) if each in columns)
+        ours = ", ".join(quoted(each) for each in OWN_COLUMNS if each in columns)
         chosen = f"* EXCEPT ({ours})" if ours else "*"
         # Columns that come later are seen as well.
         _make_view(spark, name, f"SELECT {chosen} FROM delta.{quoted(location)}")  # noqa: S608 quoted

@@ -128,16 +128,28 @@ def _kind(kind: pa.DataType, paths: Sequence[_Path], beside: Sequence[pa.StructT
         return kind
     if not paths:
         return pa.string()
-    names = {path[0].casefold(): path[0] for path in paths}
+    names = list(dict.fromkeys(path[0] for path in paths))
     for other in beside:
-        same = {field.name.casefold(): field for field in other}
-        if names.keys() <= same.keys():
-            return pa.struct(_seen([same[name] for name in names], paths))
-    return pa.struct([pa.field(name, _kind(kind, _within(name, paths))) for name in names.values()])
+        same = [_match(name, other) for name in names]
+        if all(same):
+            return pa.struct(_seen(list({field.name: field for field in same if field is not None}.values()), paths))
+    return pa.struct([pa.field(name, _kind(kind, _within(name, paths))) for name in names])
+
+
+def _match(name: str, kind: pa.StructType) -> pa.Field | None:
+    """Return the field that a name means: the one that is spelled so, or else one in another case."""
+    return next(
+        (field for field in sorted(kind, key=lambda field: field.name != name) if _alike(field.name, name)), None
+    )
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.casefold() == other.casefold()
 
 
 def _within(name: str, paths: Sequence[_Path]) -> list[_Path]:
-    return [path[1:] for path in paths if len(path) > 1 and path[0].casefold() == name.casefold()]
+    own = any(path[0] == name for path in paths)
+    return [path[1:] for path in paths if len(path) > 1 and (path[0] == name if own else _alike(path[0], name))]
 
 
 class SelectingConnector(Connector):

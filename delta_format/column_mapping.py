@@ -58,8 +58,8 @@ def check_mapping(schema: Json, configuration: Mapping[str, str], location: str)
             f"the table at {location} has columns that its files call otherwise: {', '.join(wrong)}",
             expected="columns that are called the same in the files: many readers do not know of column mapping, and "
             "would find nulls",
-            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); let mergeSchema add columns, "
-            "not ALTER TABLE; or write the "
+            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); add columns by "
+            "schemaEvolution=add, not by ALTER TABLE; or write the "
             "rows to a table at another path. engine=merge takes such a table if it is not one of the sink's own",
         )
 

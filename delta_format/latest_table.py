@@ -13,12 +13,19 @@ BUCKET = "_upstream_bucket"
 SEQ = "_upstream_seq"
 """The arrival order of a row in the table, over all checkpoints that wrote it."""
 
+ORDERS = "_upstream_orders"
+"""The order of those parts of a row that come from another row of its key."""
+
+OWN_COLUMNS = (SEQ, ORDERS, BUCKET)
+
 LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
 HISTORY_PROPERTY = "upstream.history"
 TIME_PROPERTY = "upstream.eventTime"
 SEQUENCE_PROPERTY = "upstream.sequenceBy"
 BUCKETS_PROPERTY = "upstream.buckets"
+NULLS_PROPERTY = "upstream.nullMeans"
+GROUPS_PROPERTY = "upstream.columnGroups"
 
 METADATA_KEY = "upstream"
 """The key of the summary in a commit's metadata."""

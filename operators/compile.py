@@ -51,6 +51,7 @@ from ..plan.nodes import (
     TableJoin,
     Transform,
     Window,
+    check_complete,
     joins_tables,
     walk,
 )
@@ -209,6 +210,10 @@ class BoundStream:
     def aside(self) -> tuple[Place, ...]:
         """The tables of dead letters that its inputs name."""
         return places_aside(self.plan)
+
+    def check_every_row(self, otherwise: str) -> None:
+        """Refuse a stream in which rows are missing or repeated; `otherwise` is the wrong result."""
+        check_complete(self.plan.left_out, otherwise)
 
     def without_single_keys(self) -> BoundStream:
         """Return the stream without punctuation of single keys, for a table whose key lacks some of their columns."""

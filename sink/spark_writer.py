@@ -115,7 +115,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
             check_place(target)
         check_free(target.folder)
     if table is not None:
-        merging = target.options.merge_schema
+        merging = target.options.schema_evolution == "add"
         layout = with_table_columns(layout, table) if merging else layout
         layout.check(table, target.location, merging=merging)
         layout = layout.numbered_in(table)

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.column_names import quoted
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import Place, absolute_location, check_apart, path_on_server, real_location
 from ..conf.options import path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
-from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, refuse_preimages
+from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, reads_coalesced, refuse_preimages
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from ..core.pushdown.source_steps import ArrowStep
     from .spec.layout import Layout
+    from .spec.options import SinkTarget
 
 
 METRICS = "upstream"
@@ -72,6 +73,7 @@ class CheckpointStream(Protocol):
     @property
     def aside(self) -> tuple[Place, ...]: ...
     def without_single_keys(self) -> Self: ...
+    def check_every_row(self, otherwise: str) -> None: ...
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
 
@@ -221,6 +223,7 @@ def write_latest(
     given |= {"buckets": str(buckets)} | ({} if expected_keys is None else {"expectedKeys": str(expected_keys)})
     if key is not None:
         given["key"] = key.text
+    stream = df if bound is None else bound
     if delete_when is not None:
         df, given["deleteWhen"] = with_deletions(df, delete_when)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
@@ -232,6 +235,7 @@ def write_latest(
     register_data_source(session)
     place = parse_sink_options(given, started=False)
     check_apart(place.tables, known)
+    _check_every_row(stream, place)
     layout = check_sink(given, df.schema)
     keep_lease(session, place.folder, place.options.lease_us)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
@@ -269,8 +273,23 @@ def _keeps_newest(given: Mapping[str, Any], recorded: Mapping[str, str]) -> bool
     """Return True if our own sink keeps one row of each key, the newest by its time."""
     named = {name.lower(): str(value) for name, value in given.items()}
     history = named.get("history", recorded.get("history", "latest"))
-    by_time = "sequenceBy" not in recorded and "sequenceby" not in named
-    return by_time and History.parse(history).latest and named.get("engine", "").lower() != "merge"
+    others = {name.lower() for name in (*recorded, *given)} & {"sequenceby", "nullmeans", "columngroups"}
+    return not others and History.parse(history).latest and named.get("engine", "").lower() != "merge"
+
+
+def _check_every_row(updates: DataFrame | CheckpointStream, target: SinkTarget) -> None:
+    """Refuse partial updates of a stream that lacks rows: they may have values that newer rows lack."""
+    from pyspark.sql import DataFrame
+
+    if not target.options.partial:
+        return
+    otherwise = "nullMeans and columnGroups would miss values here"
+    if not isinstance(updates, DataFrame):
+        updates.check_every_row(otherwise)
+    elif reads_coalesced(updates):
+        raise SchemaError(
+            f"{otherwise}: the source coalesces", expected="every row, once", hint="read without the option coalesce"
+        )
 
 
 def _buckets(recorded: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:

@@ -24,7 +24,7 @@ from ...delta_format.latest_table import SEQ
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import contest, newest_rows
 from ..merge.task_rows import RowBuffer
-from ..spec.history import History
+from ..spec.history import History, PartialUpdates
 from ..spec.layout import Layout, buckets_outgrown
 from ..table.contents import TableContents, Unreadable, rows_recorded
 
@@ -227,7 +227,7 @@ class SourceRows:
         self._source = source
         self._storage = dict(contents.target.storage)
         fields = tuple(field for field in layout.fields if field[0] in layout.deciding)
-        self._layout = dataclasses.replace(layout, fields=fields, history=History())
+        self._layout = dataclasses.replace(layout, fields=fields, history=History(), partial=PartialUpdates())
         self._gathering = RowBuffer(self._layout, self._layout.arrow_schema())
 
     def __enter__(self) -> SourceRows:  # noqa: PYI034 it is not to be inherited from
@@ -400,7 +400,8 @@ def _lost(contents: TableContents, bucket: int, given: pa.Table, held: pa.Table,
     layout = contents.layout
     given = given.select(layout.deciding)
     if layout.history.count is not None and held.num_rows:  # the newest answers for its key
-        held = newest_rows(as_pending(held), dataclasses.replace(layout, history=History())).rows
+        whole = dataclasses.replace(layout, history=History(), partial=PartialUpdates())
+        held = newest_rows(as_pending(held), whole).rows
     missing = newer(held, given, layout) & newer(buried, given, layout)
     if not missing.any():
         return []

@@ -62,6 +62,13 @@ def _change(contents: TableContents, wanted: History) -> int:
             expected="a table that was made with eventTime, or with columns in sequenceBy",
             hint="fill a table at another path, with eventTime or sequenceBy",
         )
+    if contents.layout.partial:
+        raise TableError(
+            f"the table at {contents.target.location} has partial updates (nullMeans or columnGroups), and would have "
+            f"to keep {wanted}",
+            expected="latest: a row is made of several, which the table does not have",
+            hint="fill a table at another path from the input, without nullMeans and columnGroups",
+        )
     with TableChange(contents.target, contents.table, contents.files) as change, contents.needed():
         keys = _leave_out(contents, wanted, change) if wanted.count < held.count else contents.snapshot.count()
         properties = {HISTORY_PROPERTY: None if wanted.latest else str(wanted)}

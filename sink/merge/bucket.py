@@ -1,4 +1,4 @@
-"""The merge of a batch's rows into one bucket: the newest row of each key, the newest few, or all."""
+"""The merge of a batch's rows into one bucket: the newest row of each key or of each part, the newest few, or all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..table.table import BucketFiles, Snapshot
 from ..table.tombstones import DELETIONS
 from .batch_rows import BatchRows, OlderKeys, as_pending, concat_pending, seq_in_order
 from .engines import Engine, HeldRows, MergeCandidates, Replacement
-from .newest_rows import MergeContest, contest, lost_against, lost_pairs
+from .newest_rows import MergeContest, PartContest, contest, lost_against, lost_pairs
 
 
 class Tally(NamedTuple):
@@ -76,11 +76,15 @@ class BucketOutcome(NamedTuple):
     deleted: Mask
     applied: Mask  # those that change its rows
     remembered: Mask  # the deletions that become their key's tombstone
+    left: Mask  # the deletions that take their key's row away
+
+    @classmethod
+    def of(cls, won: Mask, deleted: Mask, applied: Mask, remembered: Mask) -> BucketOutcome:
+        return cls(won, deleted, applied, remembered, applied & deleted)
 
     @property
     def tally(self) -> Tally:
-        won, deleted, applied, _ = self
-        return Tally(int(applied.sum()), int((applied & deleted).sum()), int((won & ~applied).sum()))
+        return Tally(int(self.applied.sum()), int(self.left.sum()), int((self.won & ~self.applied).sum()))
 
 
 class MergeVerdict(NamedTuple):
@@ -131,10 +135,10 @@ class BucketMerger:
     def came_with(self, merge: BucketMerge) -> BatchRows:
         """Return this batch's rows and tombstones among those that a merge has staged."""
         parts: list[BatchRows] = []
-        for files, staged, deleted in (
-            (self._rows, merge.rows, False),
+        for files, staged, deleted in (  # deletions first: a row that is there has come after them
             (self._tombstones, merge.tombstones, True),
             (self._deletions, merge.deletions, True),  # as a rule the same once more
+            (self._rows, merge.rows, False),
         ):
             if staged is None or staged.fresh == 0:
                 continue
@@ -159,7 +163,7 @@ class BucketMerger:
             applied, remembered = won & (met | ~deleted), won & deleted & against_tombstones.won
             if not self._layout.order:  # no table remembers them; another task's rows may meet those of absent keys
                 remembered &= ~applied
-            outcome = BucketOutcome(won, deleted, applied, remembered)
+            outcome = BucketOutcome.of(won, deleted, applied, remembered)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
             verdict = MergeVerdict(won, outcome.applied, lost_pairs)
             if not won.any():
@@ -195,7 +199,7 @@ class BucketMerger:
             if outcome.remembered.any():
                 staged = self._stage(self._tombstones, bucket, needed, new, outcome.remembered)
                 merge = dataclasses.replace(merge, tombstones=staged)
-            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.applied & outcome.deleted)
+            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.left)
             merge = dataclasses.replace(merge, deletions=staged)
         except BaseException:
             self.remove([merge])
@@ -285,10 +289,12 @@ def merger_of(
     layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
 ) -> BucketMerger:
     """Return the merger of buckets for a table's layout."""
-    if layout.history.latest:
-        return BucketMerger(layout, rows, tombstones, forget_below, engine)
-    keeper = AllRows if layout.history.count is None else NewestFew
-    return keeper(layout, rows, tombstones, forget_below, engine)
+    kind = BucketMerger
+    if layout.partial:
+        kind = NewestParts
+    elif not layout.history.latest:
+        kind = AllRows if layout.history.count is None else NewestFew
+    return kind(layout, rows, tombstones, forget_below, engine)
 
 
 class AllRows(BucketMerger):
@@ -300,6 +306,67 @@ class AllRows(BucketMerger):
         rows = self._stage(self._rows, bucket, new.rows.slice(0, 0), new, every)
         tally = Tally(applied=len(every))
         return MergeVerdict(every, every), BucketMerge(bucket, held, True, Replacement(rows), blind=True, tally=tally)
+
+
+class NewestParts(BucketMerger):
+    """The merger that decides each part of a key's row by itself.
+
+    It remembers a deletion even after newer rows: an older row that comes later might have a part that they lack.
+    """
+
+    def _merge(self, bucket: int, held: BucketFiles, new: BatchRows, turn: bool) -> tuple[MergeVerdict, BucketMerge]:
+        candidates = new.rows.select(self._layout.deciding)
+        with self._engine.held_rows(held, candidates, turn=turn) as rows:
+            rivals, buried = rows.rivals(candidates), self._buried(held)
+            met, dug = _met(rivals.rows, candidates, self._layout), _met(buried, candidates, self._layout)
+            before = as_pending(rows.whole(rivals, met))
+            both = concat_pending([self._as_tombstones(buried).take(dug), before, new])
+            dead, old = len(dug), len(dug) + len(met)
+            decided = PartContest(both, old, self._layout)
+            losers = decided.lost()
+            lost = (both.take(losers),) if len(losers) else ()
+            had = np.full(decided.keys, -1)
+            had[decided.key[dead:old]] = np.arange(dead, old)
+            keys, deleted, wins = decided.key[old:], decided.deleted[old:], decided.wins()[old:]
+            # An earlier deletion, too, takes a row away that RESTORE has brought back.
+            touched = np.zeros(decided.keys, dtype=np.bool_)
+            touched[keys[wins | deleted]] = True
+            changed = touched & decided.differs(had)
+            outcome = self._outcome(decided, wins, changed, had >= 0)
+            verdict = MergeVerdict(outcome.won, outcome.applied, lost)
+            if not outcome.won.any():
+                return verdict, BucketMerge(bucket, held)
+            replaced = np.zeros(buried.num_rows, dtype=np.bool_)
+            replaced[dug] = np.isin(decided.key[:dead], keys[outcome.remembered])
+            needed = buried.filter(pa.array(~replaced & self._within_retention(buried)))
+            leaves = np.zeros(rivals.rows.num_rows, dtype=np.bool_)
+            leaves[met] = changed[decided.key[dead:old]]
+            fresh = as_pending(decided.rows(np.flatnonzero(changed & decided.lives)))
+            every = np.ones(fresh.rows.num_rows, dtype=np.bool_)
+
+            def replacement() -> Replacement:
+                return rows.replace(
+                    rivals, leaves, len(every), lambda kept: self._stage_rows(held, bucket, kept, fresh, every)
+                )
+
+            return verdict, self._staged(bucket, held, new, outcome, needed, replacement)
+
+    def _outcome(self, decided: PartContest, wins: Mask, changed: Mask, had: Mask) -> BucketOutcome:
+        """Return the outcome of each new row and deletion: of a key, one counts as applied if its row changes."""
+        keys, deleted = decided.key[decided.held :], decided.deleted[decided.held :]
+        rows = wins & ~deleted & changed[keys]
+        by_row = np.zeros(decided.keys, dtype=np.bool_)
+        by_row[keys[rows]] = True
+        deletions = deleted & changed[keys] & ~by_row[keys]
+        remembered = wins & deleted
+        won = rows | deletions | (remembered & ~by_row[keys])
+        return BucketOutcome(won, deleted, rows | deletions, remembered, deletions & (had & ~decided.lives)[keys])
+
+
+def _met(held: pa.Table, new: pa.Table, layout: Layout) -> Int64s:
+    """Return the positions of the held rows of which a new one has the key."""
+    rivals = np.unique(contest(held, new, layout).rival)
+    return rivals[rivals >= 0]
 
 
 class NewestFew(BucketMerger):
@@ -323,7 +390,7 @@ class NewestFew(BucketMerger):
         remembered = won & deleted
         # As of the newest row alone: rows that RESTORE has brought back go by any deletion that is later than they are.
         won = won | (deleted & effective)
-        outcome = BucketOutcome(won, deleted, won & (~deleted | effective), remembered)
+        outcome = BucketOutcome.of(won, deleted, won & (~deleted | effective), remembered)
         verdict = MergeVerdict(won, outcome.applied, lost)
         if not won.any():
             return verdict, BucketMerge(bucket, held)

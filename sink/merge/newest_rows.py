@@ -1,22 +1,26 @@
-"""The newest rows of each key in a batch, by (time, arrival), or by arrival alone without a time column."""
+"""The newest rows of each key in a batch, by (time, arrival), or by arrival alone without a time column.
+
+With partial updates, each part of a row is the newest one's of the key.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...core.rows.columns import columns_at
+from ...core.rows.columns import column_at, columns_at
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import NewestPerKey, differing, key_codes, ties_within
-from ...core.rows.sort_keys import places, places_of_both
-from ...delta_format.latest_table import SEQ
+from ...core.rows.sort_keys import ordered, places, places_of_both
+from ...delta_format.latest_table import ORDERS, SEQ
 from ..spec.history import newest_of_each
 from ..spec.layout import Layout
-from .batch_rows import NO_SEQ, BatchRows, seq_of
+from .batch_rows import NO_SEQ, UNKNOWN, BatchRows, concat_pending, int64s, seq_in_order, seq_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +123,8 @@ def newest_rows(pending: BatchRows, layout: Layout, lost: Callable[[BatchRows], 
     """
     if pending.rows.num_rows == 0 or layout.history.count is None:
         return pending
+    if layout.partial:
+        return _newest_parts(pending, layout, lost)
     arrived = _arrived(pending, layout)
     if arrived.time is not None and layout.history.count > 1:
         return _newest_of_each(pending, arrived, layout, lost)
@@ -188,3 +194,200 @@ def _arrival_order(pending: BatchRows, layout: Layout) -> Int64s | None:
     if bool(np.all(seq[1:] >= seq[:-1])):
         return None
     return np.argsort(seq, kind="stable")
+
+
+class PartOrder(NamedTuple):
+    """The order of rows in one part, by which the last one decides it."""
+
+    at: Int64s  # the value of the ordering column, as in :func:`~upstream.core.rows.sort_keys.ordered`
+    seq: Int64s  # the arrival number
+    decides: Mask  # rows that have a say: neither a deletion nor without a value
+
+
+class PartContest:
+    """The newest row and deletion of each key, and the row that decides each part of the key's row.
+
+    The first `held` rows are held; others without an arrival number came later. A deletion removes all older parts of
+    its key. The outcome is a function of the set of rows, and :meth:`rows` of some of them stand for these. So it
+    depends neither on the order of rows nor on their batches.
+    """
+
+    def __init__(self, rows: BatchRows, held: int, layout: Layout) -> None:
+        self._rows = rows.rows
+        self._layout = layout
+        self.held = held
+        codes, _ = key_codes(columns_at(rows.rows, layout.key))
+        distinct, self.key = np.unique(codes, return_inverse=True)
+        self.keys = len(distinct)
+        self.deleted = _deleted(rows)
+        at, seq = ordered(column_at(rows.rows, layout.order[0])), seq_in_order(rows.rows, held)
+        self._whole = PartOrder(at, seq, np.ones(len(at), dtype=np.bool_))
+        self._sorted = np.lexsort((seq, at))  # it is stable: of equal rows the later one stays later
+        self.deletion = self._last(self._whole, self.deleted)
+        self.newest = self._last(self._whole, self._whole.decides)
+        self._orders = self._part_orders()
+        self.parts = [self._last(order, order.decides & self._outlives(order)) for order in self._orders]
+        self.lives = np.logical_or.reduce([~self.deleted[self.newest], *(part >= 0 for part in self.parts)])
+
+    def wins(self) -> Mask:
+        """Return which rows are the newest of their key, decide a part of it, or are its newest deletion."""
+        found = np.zeros(len(self.key), dtype=np.bool_)
+        for winners in (self.newest, self.deletion, *self.parts):
+            found[winners[winners >= 0]] = True
+        return found
+
+    def differs(self, before: Int64s) -> Mask:
+        """Return which keys have another row than the held one in `before`, or -1 for keys without one."""
+        was = before >= 0
+        at, seq = (values[self.newest] != values[before] for values in self._whole[:2])
+        found = self.newest >= self.held
+        found |= was & self.deleted[self.newest] & (at | seq)
+        for order, part in zip(self._orders, self.parts, strict=True):
+            found |= (part >= self.held) | (was & order.decides[before] & (part < 0))
+        return np.where(was & self.lives, found, was != self.lives)
+
+    def rows(self, keys: Int64s) -> pa.Table:
+        """Return the row of some keys, each of which has one."""
+        newest = self.newest[keys]
+        whole, left = pa.array(newest), pa.array(newest, mask=self.deleted[newest])
+        fixed = {*self._layout.deciding}
+        of_part = {
+            name: pa.array(part[keys], mask=part[keys] < 0)
+            for part, (columns, _, _) in zip(self.parts, self._layout.parts, strict=True)
+            for name in columns
+        }
+        taken = [
+            self._other_orders(keys, field.type)
+            if field.name == ORDERS
+            else self._rows.column(field.name).take(whole if field.name in fixed else of_part.get(field.name, left))
+            for field in self._rows.schema
+        ]
+        return pa.table(taken, schema=self._rows.schema)
+
+    def lost(self) -> Int64s:
+        """Return the rows that lost a part in a conflict: to one of the same order, with other content."""
+        payload = {name for name, _ in self._layout.fields} - {*self._layout.deciding}
+        apart = {name for part in self._layout.parts for name in part.columns}
+        found = np.zeros(len(self.key), dtype=np.bool_)
+        contests = [(self._whole, self.newest, sorted(payload - apart)), *zip(
+            self._orders, self.parts, ([*part.columns] for part in self._layout.parts), strict=True
+        )]  # fmt: skip
+        for order, winners, names in contests:
+            winner = winners[self.key]
+            tied = order.decides & (winner >= 0) & (order.at == order.at[winner]) & (winner != np.arange(len(winner)))
+            tied &= (order.seq != order.seq[winner]) | ~_is_numbered(order.seq)
+            rows = np.flatnonzero(tied & (np.maximum(winner, np.arange(len(winner))) >= self.held))
+            gone, gone_too = self.deleted[rows], self.deleted[winner[rows]]
+            found[rows[gone != gone_too]] = True
+            rows = rows[~gone & ~gone_too]
+            found[rows[differing(self._rows, rows, self._rows, winner[rows], names)]] = True
+        return np.flatnonzero(found)
+
+    def _last(self, order: PartOrder, chosen: Mask) -> Int64s:
+        """Return each key's last chosen row in an order, or -1."""
+        if order.at is self._whole.at and order.seq is self._whole.seq:
+            rows = self._sorted[chosen[self._sorted]]
+        else:
+            rows = np.flatnonzero(chosen)
+            rows = rows[np.lexsort((order.seq[rows], order.at[rows]))]
+        last = np.full(self.keys, -1)
+        last[self.key[rows]] = rows  # the last of equal indices is the one that stays
+        return last
+
+    def _outlives(self, order: PartOrder) -> Mask:
+        """Return which rows come, in a part's order, after the newest deletion of their key."""
+        deletion = self.deletion[self.key]
+        at, seq = self._whole.at[deletion], self._whole.seq[deletion]
+        later = (order.seq > seq) | ((order.seq == seq) & (np.arange(len(seq)) > deletion))
+        return (deletion < 0) | (order.at > at) | ((order.at == at) & later)
+
+    def _part_orders(self) -> list[PartOrder]:
+        recorded = dict(self._recorded())
+        found: list[PartOrder] = []
+        for part in self._layout.parts:
+            at, seq, _ = self._whole
+            decides = ~self.deleted
+            if part.by is not None:
+                column = self._rows.column(part.by)
+                decides = decides & column.is_valid().to_numpy()
+                zero = pa.scalar(0, pa.int64() if pa.types.is_timestamp(column.type) else pa.int32())
+                at = ordered(pc.fill_null(column, zero.cast(column.type)))
+            if part.by_value:
+                decides = decides & self._rows.column(part.columns[0]).is_valid().to_numpy()
+            if part.name in recorded:
+                rows, *others = recorded[part.name]
+                at, seq = at.copy(), seq.copy()
+                at[rows], seq[rows] = others
+            found.append(PartOrder(at, seq, decides))
+        return found
+
+    def _recorded(self) -> Iterator[tuple[str, tuple[Int64s, Int64s, Int64s]]]:
+        """Yield the parts that came from other rows of their keys: the rows, and the part's order in each."""
+        orders = self._rows.column(ORDERS).combine_chunks()
+        values = pc.list_flatten(orders)
+        if not len(values):
+            return
+        rows = pc.list_parent_indices(orders).to_numpy()
+        part, at, seq = (pa.chunked_array([each]) for each in values.flatten())
+        at, seq = int64s(at, 0), int64s(seq, NO_SEQ).copy()
+        seq[(rows >= self.held) & (seq == NO_SEQ)] = UNKNOWN
+        for name in part.unique().to_pylist():
+            mine = pc.equal(part, name).to_numpy()
+            yield name, (rows[mine], at[mine], seq[mine])
+
+    def _other_orders(self, keys: Int64s, kind: pa.DataType) -> pa.Array:
+        """Return the orders of the parts that do not come from the newest rows of some keys."""
+        seq = _numbers(self._whole.seq[self.newest[keys]])
+        parts = self._layout.parts
+        if not parts:
+            return pa.nulls(len(keys), kind)
+        own = {part.by: (order, winners[keys]) for part, order, winners in zip(
+            parts, self._orders, self.parts, strict=True
+        ) if not part.by_value}  # fmt: skip
+        entries: list[tuple[Int64s, Int64s, Int64s, Int64s]] = []
+        for number, (part, order, winners) in enumerate(zip(parts, self._orders, self.parts, strict=True)):
+            winner = winners[keys]
+            by_order, by_row = own.get(part.by, (self._whole, self.newest[keys]))
+            at, number_of = order.at[winner], _numbers(order.seq[winner])
+            other = (by_row < 0) | (at != by_order.at[by_row]) | (number_of != seq)
+            rows = np.flatnonzero((winner >= 0) & other)
+            entries.append((rows, np.full(len(rows), number), at[rows], number_of[rows]))
+        rows, number, at, number_of = (np.concatenate(each) for each in zip(*entries, strict=True))
+        order = np.argsort(rows, kind="stable")
+        count = np.bincount(rows, minlength=len(keys))
+        offsets = pa.array(np.concatenate([[0], np.cumsum(count)]), pa.int32())
+        names = pa.array([part.name for part in parts]).take(pa.array(number[order]))
+        numbers = pa.array(number_of[order], mask=number_of[order] == NO_SEQ)
+        values = pa.StructArray.from_arrays([names, pa.array(at[order]), numbers], fields=list(kind.value_type))
+        return pa.ListArray.from_arrays(offsets, values, type=kind, mask=pa.array(count == 0))
+
+
+def _is_numbered(seq: Int64s) -> Mask:
+    return (seq != NO_SEQ) & (seq != UNKNOWN)
+
+
+def _numbers(seq: Int64s) -> Int64s:
+    """Return arrival numbers as a table holds them."""
+    return np.where(seq == UNKNOWN, NO_SEQ, seq)
+
+
+def _newest_parts(pending: BatchRows, layout: Layout, lost: Callable[[BatchRows], None]) -> BatchRows:
+    """Return a row and a deletion for each key, which represent all of the key's."""
+    contest = PartContest(pending, 0, layout)
+    if contest.keys == pending.rows.num_rows:
+        return pending
+    losers = contest.lost()
+    if len(losers):
+        lost(pending.take(losers))
+    lives, gone = np.flatnonzero(contest.lives), np.flatnonzero(contest.deletion >= 0)
+    rows = dataclasses.replace(pending.take(contest.newest[lives]), rows=contest.rows(lives), deleted=None)
+    deletions = pending.take(contest.deletion[gone])
+    for part, keys, chosen in ((rows, lives, ~contest.deleted), (deletions, gone, contest.deleted)):
+        total, first = np.zeros(contest.keys, dtype=np.int64), np.full(contest.keys, UNKNOWN)
+        np.add.at(total, contest.key[chosen], pending.covered[chosen])
+        part.covered = total[keys]
+        if pending.first_arrival_us is not None:
+            np.minimum.at(first, contest.key, pending.first_arrival_us)
+            part.first_arrival_us = first[keys]
+    # Deletions come first: a row that has the same time and no number is the later one.
+    return concat_pending([each for each in (deletions, rows) if len(each.covered)])

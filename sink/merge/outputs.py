@@ -18,7 +18,7 @@ from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import DELETED
 from ...core.rows.text import readable
 from ...delta_format.append_table import DEAD_LETTERS, dead_letter_table, letters_of
-from ...delta_format.latest_table import NOTHING_YET, recorded_under
+from ...delta_format.latest_table import NOTHING_YET, ORDERS, recorded_under
 from ...storage.folder import TableFolder
 from ..figures.summary import last_commit
 from ..spec.options import CONFLICTS, LATE, TEXT, SinkTarget
@@ -159,6 +159,7 @@ class SideRowWriter:
         if system is not None:
             origin = pc.fill_null(pc.struct_field(system, ["source"]), origin)
         marks = np.zeros(rows.num_rows, dtype=np.bool_) if deleted is None else deleted
+        rows = rows.select([name for name in rows.column_names if name != ORDERS])
         batch = task_property(BATCH_PROPERTY)
         self._held.append(
             letters_of(

@@ -227,6 +227,8 @@ def _check_rows(part: BatchRows, layout: Layout) -> None:
             expected="no deletions with history=all: nothing ever leaves the table",
             hint="filter such rows out before writing, or write a table with history=latest",
         )
+    if layout.partial:
+        _check_parts(part, layout)
     for name, column in zip(layout.key, columns_at(rows, layout.key), strict=True):
         if nulls := int(np.count_nonzero(null_rows(column))):
             raise MalformedRowError(
@@ -245,6 +247,31 @@ def _check_rows(part: BatchRows, layout: Layout) -> None:
                 expected=f"a {role} in every row",
                 hint="filter such rows out before writing, for example "
                 f'.where("{spark_name(name, rows.column_names)} IS NOT NULL")',
+            )
+
+
+def _check_parts(part: BatchRows, layout: Layout) -> None:
+    """Refuse rows that a partial update cannot be made of: incomplete, or with deletions in another order."""
+    if len(part.covered) and int(part.covered.max()) > 1:
+        raise MalformedRowError(
+            f"a row represents {int(part.covered.max())} updates of its key, and the table has partial updates",
+            expected="every row: the updates that were left out may have values that this one lacks",
+            hint="read without coalesce, and write without a queue before; or leave out nullMeans and columnGroups",
+        )
+    if part.deleted is not None and (others := layout.groups_of_other_order):
+        raise MalformedRowError(
+            f"{int(part.deleted.sum())} rows delete their keys, and columnGroups orders columns by "
+            f"{', '.join(others)}, of another type than {layout.order.text}, which orders the deletions",
+            expected="orders of one type: a deletion takes away what is older in each group",
+            hint=f"cast these columns to the type of {layout.order.text}, or filter deletions out before writing",
+        )
+    for group in layout.partial.groups:
+        column = part.rows.column(group.by)
+        if pa.types.is_floating(column.type) and (wrong := pc.sum(pc.is_nan(column)).as_py()):
+            raise MalformedRowError(
+                f"{wrong} of {len(part.covered)} rows have NaN in the column {group.by!r}, which orders a group",
+                expected="a number, or null in a row that changes nothing in the group",
+                hint="replace NaN by null before writing, for example with nullif",
             )
 
 

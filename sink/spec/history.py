@@ -1,15 +1,18 @@
-"""The history that a table keeps: each key's newest row, its n newest, or all rows."""
+"""The rows and columns that a table keeps of each key: whole rows, or the newest row of each part of a row."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...conf.errors import SchemaError
 from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.key import NO_KEY, Key
+from .key_names import TIMES, column_named, shown_type
 
 _LATEST = re.compile(r"latest(?:\s+(\d+))?")
 
@@ -88,3 +91,130 @@ def _last_of(run: Int64s, chosen: Mask) -> Int64s:
     places = np.flatnonzero(chosen)
     last[run[places]] = places  # the last of equal indices is the one that stays
     return last
+
+
+_OUTSIDE = r"(?=(?:[^`]*`[^`]*`)*[^`]*$)"
+_SEMICOLON, _BY = re.compile(f";{_OUTSIDE}"), re.compile(rf"(.+)\sby\s{_OUTSIDE}(.+)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class NullRule:
+    """The columns in which a null leaves the value of an older row in place."""
+
+    unchanged: Key | None = NO_KEY  # None is every column of the payload
+
+    @classmethod
+    def parse(cls, value: str) -> NullRule:
+        """Parse ``null``, ``unchanged`` or ``unchanged: a, b``; other text is a ValueError."""
+        word, colon, names = value.partition(":")
+        word = word.strip().lower()
+        if word == "null" and not colon:
+            return cls()
+        if word != "unchanged":
+            raise ValueError
+        return cls(Key.split(names) if colon else None)
+
+    def __str__(self) -> str:
+        if self.unchanged is None:
+            return "unchanged"
+        return f"unchanged: {self.unchanged.text}" if self.unchanged else "null"
+
+
+class ColumnGroup(NamedTuple):
+    """Columns that the key's row with the largest value in the column `by` decides."""
+
+    columns: Key
+    by: str
+
+    @classmethod
+    def parse(cls, value: str) -> tuple[ColumnGroup, ...]:
+        """Parse ``lat, lon by pos_time; status by status_time``; other text is a ValueError."""
+        found: list[ColumnGroup] = []
+        for text in _SEMICOLON.split(value):
+            parts = _BY.fullmatch(text.strip())
+            if parts is None:
+                raise ValueError
+            (by,) = Key.split(parts[2])
+            found.append(cls(Key.split(parts[1]), by))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return f"{self.columns.text} by {Key((self.by,)).text}"
+
+
+class Part(NamedTuple):
+    """Columns of a row that one row of the key decides, apart from the rest of the row."""
+
+    columns: tuple[str, ...]
+    by: str | None  # the column that orders the rows; None is the order of whole rows
+    by_value: bool  # a row without a value in the (one) column decides nothing
+
+    @property
+    def name(self) -> str:
+        """The name under which a row records the part's order, if it comes from another row."""
+        return self.columns[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class PartialUpdates:
+    """The choice of the parts of a row that are decided apart, with names as in the schema.
+
+    Two rows of one key are compared in each part by themselves. So the table does not depend on the order in which
+    rows arrive, nor on their batches.
+    """
+
+    nulls: NullRule = NullRule()
+    groups: tuple[ColumnGroup, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self != PartialUpdates()
+
+    def resolved(self, fields: dict[str, Any], deciding: Iterable[str]) -> PartialUpdates:
+        """Return the choice with names as the schema spells them; raise a SchemaError for one that does not fit.
+
+        `deciding` are the columns of the key and of the order of whole rows.
+        """
+        fixed = set(deciding)
+        groups: list[ColumnGroup] = []
+        taken = dict.fromkeys(fixed, "decides which row is newer, or is of the key")
+        for group in self.groups:
+            by = column_named(group.by, fields, "columnGroups")
+            if fields[by] not in TIMES:
+                raise SchemaError(
+                    f"columnGroups orders by the column {by!r}, which is of type {shown_type(fields[by])}",
+                    expected="a timestamp, a date or a number",
+                    hint="cast it before writing",
+                )
+            columns = Key(column_named(name, fields, "columnGroups") for name in group.columns)
+            for name in (by, *columns):
+                if name in taken:
+                    raise SchemaError(
+                        f"columnGroups names the column {name!r}, which {taken[name]}",
+                        expected="each column in one group at most, and no column of the key or of the rows' order",
+                        hint="give each group a column of its own after the word by; columns in the order of whole "
+                        "rows need no group",
+                    )
+                taken[name] = "is in a group already"
+            groups.append(ColumnGroup(columns, by))
+        unchanged = self.nulls.unchanged
+        if unchanged is not None:
+            unchanged = Key(column_named(name, fields, "nullMeans") for name in unchanged)
+            if wrong := [name for name in unchanged if name in fixed or name in {group.by for group in groups}]:
+                raise SchemaError(
+                    f"nullMeans names {', '.join(wrong)}, which orders the rows, or is of the key",
+                    expected="columns that order nothing",
+                    hint="leave them out of nullMeans",
+                )
+        return PartialUpdates(NullRule(unchanged), tuple(groups))
+
+    def parts(self, names: Iterable[str], deciding: Iterable[str]) -> tuple[Part, ...]:
+        """Return the parts that are decided apart, of a table with these columns."""
+        by = {name: group.by for group in self.groups for name in group.columns}
+        ordering = {group.by for group in self.groups}
+        payload = [name for name in names if name not in {*deciding, *ordering}]
+        alone = payload if self.nulls.unchanged is None else [name for name in payload if name in self.nulls.unchanged]
+        together = [
+            Part((group.by, *(name for name in group.columns if name not in alone)), group.by, False)
+            for group in self.groups
+        ]
+        return (*together, *(Part((name,), by.get(name), True) for name in alone))

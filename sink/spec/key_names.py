@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import Tree, parts_of
@@ -42,13 +43,18 @@ def column_named(name: str, fields: dict[str, Json], role: str) -> str:
 
 def check_key(name: str, fields: dict[str, Json], role: str = "key") -> None:
     """Refuse a part of a key or of a sequence whose type cannot be compared."""
+    _check_kind(name, type_of(name, fields), role)
+
+
+def type_of(name: str, fields: Mapping[str, Json]) -> Json:
+    """Return the type of a column, or of a field of one."""
     kind = fields.get(name)
     if kind is None:
         column, *inner = parts_of(name)
         kind = fields[column]
         for part in inner:
             kind = next(field["type"] for field in kind["fields"] if field["name"] == part)
-    _check_kind(name, kind, role)
+    return kind
 
 
 def is_decimal(kind: str) -> bool:

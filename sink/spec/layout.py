@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,15 +17,19 @@ from ...delta_format.column_mapping import Ids, check_mapping, ids_in, with_fiel
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
+    GROUPS_PROPERTY,
     HISTORY_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
+    NULLS_PROPERTY,
+    ORDERS,
+    OWN_COLUMNS,
     SEQ,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
-from .history import History
-from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, shown_type, tree_of
+from .history import ColumnGroup, History, NullRule, Part, PartialUpdates
+from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, shown_type, tree_of, type_of
 from .options import SinkOptions
 
 if TYPE_CHECKING:
@@ -114,14 +119,21 @@ VERSION = "1"
 
 _CHARS = re.compile(r"(var)?char\(\d+\)")
 
+_ORDER = {"type": "struct", "fields": [
+    {"name": name, "type": kind, "nullable": True, "metadata": {}}
+    for name, kind in (("part", "string"), ("at", "long"), ("seq", "long"))
+]}  # fmt: skip
+_ORDERS_TYPE = {"type": "array", "elementType": _ORDER, "containsNull": True}
+
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """The layout of the table that a query with these options and columns writes.
 
-    The table has the user's columns and two of UpStream's own. ``_upstream_bucket`` (INT) is the partition:
+    The table has the user's columns and two or three of UpStream's own. ``_upstream_bucket`` (INT) is the partition:
     ``pmod(hash(key), buckets)`` as in Spark. ``_upstream_seq`` (BIGINT) is the row's arrival order, which
-    decides between rows of one time. The table's properties record the layout.
+    decides between rows of one time. With partial updates, ``_upstream_orders`` has the order of each part that comes
+    from another row. The table's properties record the layout.
     """
 
     key: Key  # the update key's columns or fields, spelled as in the schema
@@ -134,6 +146,7 @@ class Layout:
     # column mapping ids; None without column mapping, as for all names that plain Delta admits
     ids: Ids | None = dataclasses.field(default=None, hash=False)
     sequence: Key = NO_KEY  # columns or fields that decide, in this order, which of two rows is newer
+    partial: PartialUpdates = PartialUpdates()  # noqa: RUF009 it is frozen
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
@@ -179,6 +192,10 @@ class Layout:
             delete_when=deletes,
             sequence=sequence,
         )
+        if options.partial:
+            partial = options.partial.resolved(dict(layout.types), layout.deciding)
+            layout = dataclasses.replace(layout, partial=partial)
+            layout.check_partial()
         return layout.numbered_in(None)
 
     @classmethod
@@ -193,12 +210,14 @@ class Layout:
             Key(json.loads(properties[KEY_PROPERTY])),
             None if history.count is None else time,
             int(properties[BUCKETS_PROPERTY]),
-            tuple(
-                (name, json.dumps(kind)) for name, kind in cls.columns_of(table).items() if name not in (SEQ, BUCKET)
-            ),
+            tuple((name, json.dumps(kind)) for name, kind in cls.columns_of(table).items() if name not in OWN_COLUMNS),
             time,
             history,
             sequence=Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]"))),
+            partial=PartialUpdates(
+                NullRule.parse(properties.get(NULLS_PROPERTY, "null")),
+                ColumnGroup.parse(properties[GROUPS_PROPERTY]) if GROUPS_PROPERTY in properties else (),
+            ),
         ).numbered_in(table)
 
     def numbered_in(self, table: DeltaTable | None) -> Layout:
@@ -214,12 +233,12 @@ class Layout:
         fields = [(name, json.loads(kind)) for name, kind in self.fields]
         described = [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
-            for name, kind in [*fields, (SEQ, "long"), (BUCKET, "integer")]
+            for name, kind in [*fields, *self.own_types.items()]
         ]
         return {"type": "struct", "fields": described}
 
     def arrow_schema(self) -> pa.Schema:
-        """Return the schema of the data files: the user's columns and `_upstream_seq`."""
+        """Return the schema of the data files: the user's columns and UpStream's own, without the bucket."""
         import pyarrow as pa
         from deltalake import Schema
 
@@ -229,6 +248,48 @@ class Layout:
     def file_schema(self) -> pa.Schema:
         """Return :meth:`arrow_schema` with the column mapping ids, if there are any."""
         return self.arrow_schema() if self.ids is None else with_field_ids(self.arrow_schema(), self.ids)
+
+    @property
+    def types(self) -> dict[str, Json]:
+        """Return the types of the user's columns."""
+        return {name: json.loads(kind) for name, kind in self.fields}
+
+    @property
+    def own_types(self) -> dict[str, Json]:
+        """Return the types of UpStream's own columns."""
+        orders = {ORDERS: _ORDERS_TYPE} if self.partial else {}
+        return {SEQ: "long", **orders, BUCKET: "integer"}
+
+    @functools.cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Return the parts of a row that are decided apart; none without partial updates."""
+        return self.partial.parts([name for name, _ in self.fields], self.deciding) if self.partial else ()
+
+    @property
+    def groups_of_other_order(self) -> list[str]:
+        """Return the columns that order groups by other values than whole rows: a deletion says nothing of these."""
+        types = self.types
+        (order,) = self.order
+        wanted = _comparable(type_of(order, types))
+        return [group.by for group in self.partial.groups if _comparable(types[group.by]) != wanted]
+
+    def check_partial(self) -> None:
+        """Refuse partial updates in an order that is no single number or time, or with deletions in another one."""
+        kinds = [type_of(name, self.types) for name in self.order]
+        if len(kinds) != 1 or not isinstance(kinds[0], str) or kinds[0] not in TIMES:
+            raise SchemaError(
+                f"nullMeans or columnGroups, and rows in the order of {', '.join(self.order)} "
+                f"({', '.join(map(shown_type, kinds))})",
+                expected="an order by one column of numbers, dates or timestamps: the table keeps it for each part",
+                hint="name such a column in eventTime or sequenceBy, for example a log position as one number",
+            )
+        if self.delete_when is not None and (others := self.groups_of_other_order):
+            raise SchemaError(
+                f"deleteWhen, and columnGroups in the order of {', '.join(others)}, of another type than that of the "
+                "rows",
+                expected=f"columns that can be compared with {self.order.text}, by which deletions are ordered",
+                hint=f"cast them to the type of {self.order.text}, or leave deleteWhen out",
+            )
 
     @property
     def deciding(self) -> list[str]:
@@ -261,6 +322,10 @@ class Layout:
             recorded[SEQUENCE_PROPERTY] = json.dumps(list(self.sequence), ensure_ascii=False)
         if not self.history.latest:
             recorded[HISTORY_PROPERTY] = str(self.history)
+        if self.partial.nulls != NullRule():
+            recorded[NULLS_PROPERTY] = str(self.partial.nulls)
+        if self.partial.groups:
+            recorded[GROUPS_PROPERTY] = "; ".join(map(str, self.partial.groups))
         return recorded
 
     def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
@@ -296,6 +361,8 @@ class Layout:
             SEQUENCE_PROPERTY: "set the option sequenceBy to the table's, or give another path",
             HISTORY_PROPERTY: "set the option history to the table's, or give another path; `upstream set-history` "
             "lets a table keep more or fewer rows of a key",
+            NULLS_PROPERTY: "set the option nullMeans to the table's, or give another path",
+            GROUPS_PROPERTY: "set the option columnGroups to the table's, or give another path",
             BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a "
             "table another number",
         }
@@ -313,10 +380,7 @@ class Layout:
         return _columns_in(json.loads(table.schema().to_json())["fields"])
 
     def _check_columns(self, present: Mapping[str, Json], location: str, *, merging: bool) -> None:
-        wanted: dict[str, Json] = {name: json.loads(kind) for name, kind in self.fields} | {
-            SEQ: "long",
-            BUCKET: "integer",
-        }
+        wanted = self.types | self.own_types
         problems = [f"{name} is missing from the query" for name in present if name not in wanted]
         if merging:
             _check_case([name for name, _ in self.fields])
@@ -337,9 +401,14 @@ class Layout:
                 + (
                     ""
                     if merging
-                    else "; mergeSchema=true takes new columns, wider types, and nulls for those that are missing"
+                    else "; schemaEvolution=add takes new columns, wider types, and nulls for those that are missing"
                 ),
             )
+
+
+def _comparable(kind: Json) -> Json:
+    """Return one type for all whole numbers, and one for all floating-point numbers."""
+    return "long" if kind in _WHOLE else "double" if kind == "float" else kind
 
 
 def _columns_in(fields: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
@@ -366,7 +435,7 @@ def metadata_of(table: DeltaTable) -> dict[str, Any]:
     }
 
 
-def _check_case(names: Sequence[str]) -> None:
+def _check_case(names: Sequence[str], within: str = "") -> None:
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(name.lower(), []).append(name)
@@ -380,8 +449,8 @@ def _check_case(names: Sequence[str]) -> None:
         for found in twice
     ]
     raise SchemaError(
-        f"among the columns {'; '.join(repeated)}",
-        expected="columns whose names differ in more than case: readers of Delta, Spark among them, take them for one",
+        f"among the {'fields' if within else 'columns'}{within} {'; '.join(repeated)}",
+        expected="names that differ in more than case: readers of Delta, Spark among them, take them for one",
         hint="rename all but one: in the source's option select (--select on the command line), or by their places, "
         "with .toDF(…)",
     )
@@ -416,6 +485,7 @@ def _delta_type(kind: Json, name: str) -> Json:
         if _CHARS.fullmatch(kind):
             return "string"
     elif kind["type"] == "struct":
+        _check_case([field["name"] for field in kind["fields"]], f" of the column {name!r}")
         fields: list[dict[str, Json]] = [
             {
                 "name": field["name"],

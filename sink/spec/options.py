@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from ...conf.errors import OptionError
 from ...conf.locations import Place, absolute_location, check_apart, checkpoint_location
 from ...conf.options import (
-    boolean,
     bytes_,
     duration_us,
     one_of,
@@ -23,7 +22,7 @@ from ...conf.units import StalenessTarget, parse_duration_us
 from ...core.feedback.checkpoint_layout import beside_checkpoint, dead_letters_folder
 from ...core.rows.key import BY_ARRIVAL, KEY_OPTION, NO_KEY, Key
 from ...storage.folder import TableFolder
-from .history import History
+from .history import ColumnGroup, History, NullRule, PartialUpdates
 from .maintenance_rules import MaintenanceRules
 
 LATE, CONFLICTS, TEXT = "late", "conflicts", "text"
@@ -120,12 +119,29 @@ class SinkOptions:
         "whose text is not UTF-8, which then stay out of the main table; otherwise readers such as Polars and "
         "deltalake reject the column.",
     )
-    merge_schema: bool = option(
-        "mergeSchema",
-        boolean(),
-        False,
-        "Add columns of the query that the table lacks, and widen types where the query's are wider. Columns "
-        "that the query lacks become null.",
+    schema_evolution: str = option(
+        "schemaEvolution",
+        one_of("fail", "add"),
+        "fail",
+        "Choose what happens if the query's columns differ from the table's. `fail`: UpStream rejects the query. "
+        "`add`: the table gets the query's new columns, and wider types where the query's are wider. Columns that the "
+        "query lacks become null.",
+    )
+    null_means: NullRule = option(  # noqa: RUF009 it is frozen
+        "nullMeans",
+        parsed("null, unchanged, or unchanged: and names of columns", NullRule.parse),
+        NullRule(),
+        "Choose what a null in a row means. `null`: the column becomes null. `unchanged`: the value of the key's last "
+        "row with a value stays, in all columns, or in those that follow (`unchanged: speed, heading`). The first "
+        "write fixes the choice.",
+    )
+    column_groups: tuple[ColumnGroup, ...] = option(
+        "columnGroups",
+        parsed("groups such as 'lat, lon by position_time; state by state_time'", ColumnGroup.parse),
+        (),
+        "Name groups of columns with an order of their own. Of each group, the key's row with the largest value in the "
+        "column after `by` counts; a row in which that is null changes nothing in the group. The first write fixes the "
+        "choice.",
     )
     buckets: int = option(
         "buckets",
@@ -244,6 +260,11 @@ class SinkOptions:
         """Return True if the later arrival of two rows of a key is the newer one, whatever their times."""
         return self.sequence == BY_ARRIVAL
 
+    @property
+    def partial(self) -> PartialUpdates:
+        """Return the parts of a row that are decided apart, as the user names them."""
+        return PartialUpdates(self.null_means, self.column_groups)
+
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
         """Return the rules for a table with these properties; None if it is not maintained."""
         if self.maintenance == "off":
@@ -348,6 +369,8 @@ def _check_together(options: SinkOptions) -> None:
         (kept, not timed and (options.history.count or 1) > 1, "eventTime, or sequenceBy with columns"),
         ("deadLetterRows=conflicts", not timed and CONFLICTS in options.dead_letter_rows,
          "eventTime, or sequenceBy with columns: rows conflict that are equal in them"),
+        ("nullMeans or columnGroups", bool(options.partial) and not (timed and options.history.latest),
+         "eventTime, or sequenceBy with a column, and history=latest"),
         ("sequenceBy", options.history.count is None and bool(options.sequence),
          "a history other than all, under which no row is compared"),
         ("deadLetterRows=late", options.time is None and LATE in options.dead_letter_rows,

@@ -23,10 +23,12 @@ from ...delta_format.column_mapping import (
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
+    GROUPS_PROPERTY,
     HISTORY_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
-    SEQ,
+    NULLS_PROPERTY,
+    OWN_COLUMNS,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
@@ -50,6 +52,8 @@ _OF_LAYOUT = {
     TIME_PROPERTY,
     SEQUENCE_PROPERTY,
     BUCKETS_PROPERTY,
+    NULLS_PROPERTY,
+    GROUPS_PROPERTY,
 }
 
 
@@ -188,7 +192,7 @@ def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
     Of two types, the wider one counts. If neither widens to the other, the query's stays, and
     :meth:`.Layout.check` refuses it.
     """
-    held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
+    held = {name: kind for name, kind in layout.columns_of(table).items() if name not in OWN_COLUMNS}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
     merged = {**held, **wanted}
     for name in set(held) & set(wanted) - set(layout.key_columns):

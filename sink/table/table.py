@@ -18,8 +18,10 @@ from ...delta_format.deletion_vectors import copy_of
 from ...delta_format.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
+    GROUPS_PROPERTY,
     HISTORY_PROPERTY,
     KEY_PROPERTY,
+    NULLS_PROPERTY,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
@@ -445,7 +447,7 @@ class TableChange:
 
 
 def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the key, time, sequence, buckets and history that a table records.
+    """Return the options that a table records: key, order, buckets, history, and partial updates.
 
     There are none if no table is there, or if another program made it. `given` has `path` and the store's
     options.
@@ -466,5 +468,7 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
         "sequenceBy": Key(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))).text or None,
         "eventTime": found.get(TIME_PROPERTY),
         "buckets": found.get(BUCKETS_PROPERTY),
+        "nullMeans": found.get(NULLS_PROPERTY),
+        "columnGroups": found.get(GROUPS_PROPERTY),
     }
     return {name: value for name, value in known.items() if value is not None}

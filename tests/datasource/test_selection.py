@@ -258,6 +258,7 @@ RAW_OF_ROWS = pa.schema(
         ("before.tags, before.name", "STRUCT<tags: ARRAY<STRING>, name: STRING>"),
         ("before.at.day, after.id", "STRUCT<at: STRUCT<day: STRING>>"),
         ("before, `in`.x.y", "STRING"),
+        ("before.e AS kind, before.E AS at", "STRUCT<e: STRING, E: STRING>"),
     ],
 )
 def test_a_column_of_nulls_has_the_fields_that_are_named(sql, before):

@@ -140,8 +140,8 @@ def test_a_column_with_a_dot_comes_before_a_field(make_sink):
     sink = make_sink(NESTED, key="position.id")
     sink.batch(0, [sink.rows([(place(1), 5, "x")])])
     with pytest.raises(TableError, match=r"has key \[\"`position`.`id`\"\], this query has \[\"position.id\"\]"):
-        make_sink(both, key="position.id", mergeSchema="true").writer()
-    later = make_sink(both, key="`position`.id", mergeSchema="true", query_id="query-2")
+        make_sink(both, key="position.id", schemaEvolution="add").writer()
+    later = make_sink(both, key="`position`.id", schemaEvolution="add", query_id="query-2")
     later.batch(0, [later.rows([(place(1), 6, "y", 7), (place(2), 6, "y", 7)], seq=5)])
     assert later.table().num_rows == 2
 

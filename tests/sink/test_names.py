@@ -134,18 +134,18 @@ def test_times_without_a_zone_need_the_features_by_name(make_sink, engine):
     assert sink.table().num_rows == 1
 
 
-def test_merge_schema_switches_mapping_on(make_sink):
+def test_schema_evolution_switches_mapping_on(make_sink):
     base = pa.schema([("k", pa.int64()), ("t", pa.int64())])
     before = make_sink(base)
     before.batch(0, [before.rows([(1, 1), (2, 1)])])
     DeltaTable(str(before.path)).alter.set_column_metadata("t", {"comment": "when"})
-    after = make_sink(base.append(pa.field("the value", pa.string())), query_id="query-2", mergeSchema="true")
+    after = make_sink(base.append(pa.field("the value", pa.string())), query_id="query-2", schemaEvolution="add")
     after.batch(0, [after.rows([(2, 2, "x")], seq=5)])
     assert after.latest() == {1: (1, None), 2: (2, "x")}
     in_log = columns_in_log(after.path)
     assert in_log["t"]["comment"] == "when"
     assert {path: about[PHYSICAL] for path, about in in_log.items()} == {path: path for path in in_log}
-    more = make_sink(after.columns.append(pa.field("one more", INNER)), query_id="query-3", mergeSchema="true")
+    more = make_sink(after.columns.append(pa.field("one more", INNER)), query_id="query-3", schemaEvolution="add")
     more.batch(0, [more.rows([(3, 3, "y", None)], seq=9)])
     again = columns_in_log(more.path)
     assert {path: again[path][ID] for path in in_log} == {path: about[ID] for path, about in in_log.items()}
@@ -153,7 +153,7 @@ def test_merge_schema_switches_mapping_on(make_sink):
     assert len(set(numbers)) == len(numbers)
     assert DeltaTable(str(more.path)).metadata().configuration[LAST] == str(max(numbers))
     # The first query, which knows neither column, goes on.
-    lasting = make_sink(base, mergeSchema="true")
+    lasting = make_sink(base, schemaEvolution="add")
     lasting.batch(1, [lasting.rows([(1, 4)], seq=20)])
     assert check_table(str(more.path)).healthy
     assert {each["k"]: each["the value"] for each in more.table().to_pylist()} == {1: None, 2: "x", 3: "y"}
@@ -165,7 +165,7 @@ def test_two_who_change_columns_at_once(make_sink, monkeypatch):
     columns = before.columns.append(pa.field("a b", pa.int64()))
     monkeypatch.setattr("upstream.sink.table.mapped_table.put_entry", lambda *_: False)
     with pytest.raises(TableError, match="cannot be changed: another program has written version 2"):
-        make_sink(columns, query_id="query-2", mergeSchema="true").writer()
+        make_sink(columns, query_id="query-2", schemaEvolution="add").writer()
 
 
 def test_whoever_looks_after_the_table(make_sink):
@@ -254,10 +254,10 @@ def test_a_dropped_column_does_not_come_back_with_its_values(make_sink):
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "dropped")])])
     with_log_changed(sink, lambda metadata: without(metadata, "a,b"))
-    again = make_sink(COLUMNS, **NAMED, mergeSchema="true")
+    again = make_sink(COLUMNS, **NAMED, schemaEvolution="add")
     with pytest.raises(TableError, match=r"column a,b.*REORG"):
         again.writer()
-    other = make_sink(COLUMNS.set(2, pa.field("other name", pa.string())), **NAMED, mergeSchema="true")
+    other = make_sink(COLUMNS.set(2, pa.field("other name", pa.string())), **NAMED, schemaEvolution="add")
     other.batch(1, [other.rows([row(2, 1, "x")], seq=5)])
     found = {each["the key"]: each["other name"] for each in other.table().to_pylist()}
     assert found == {1: None, 2: "x"}

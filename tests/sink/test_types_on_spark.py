@@ -64,7 +64,7 @@ def test_columns_that_raise_the_protocol(spark, make_sink, old):
     before = make_sink(columns)
     before.batch(0, [before.rows([(1, 0, "a")])])
     inner = pa.struct([("l", pa.list_(pa.timestamp("us")))])
-    after = make_sink(columns.append(pa.field("n", inner)), query_id="query-2", mergeSchema="true")
+    after = make_sink(columns.append(pa.field("n", inner)), query_id="query-2", schemaEvolution="add")
     at = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
     after.batch(0, [after.rows([(2, 0, "b", {"l": [at]})])])
     found = spark.read.format("delta").load(str(after.path)).selectExpr("k", "n.l").collect()

@@ -111,13 +111,13 @@ def test_deletions_by_a_condition_and_columns_that_come_later(spark, feed, tmp_p
     run(df, tmp_path, "table", delete_when=F.col("op") == "D")
     df = feed(("a", 4, "U", 9), ("c", 1, "U", 0), name="2")
     wider = df.withColumn("n", F.col("n").cast("long") + 2**40).withColumn("word", F.lit("new"))
-    run(wider, tmp_path, "table", delete_when="op = 'D'", mergeSchema=True)
+    run(wider, tmp_path, "table", delete_when="op = 'D'", schema_evolution="add")
     assert rows(spark, tmp_path / "table", "k", "t", "op", "n") == [("b", 1, "I", 2), ("c", 2, "U", 4)]
     summaries = [each for _, each in read_summaries(str(tmp_path / "table"))]
     assert [(each.deleted, each.older) for each in summaries] == [(0, 0), (1, 1), (0, 2)]
     # In a batch, by a column, which the table does not get; the columns that it lacks are null.
     last = spark.createDataFrame([("b", 9, True), ("d", 9, False)], "k STRING, t BIGINT, gone BOOLEAN")
-    write_batch(last, str(tmp_path / "table"), delete_when="gone", mergeSchema=True)
+    write_batch(last, str(tmp_path / "table"), delete_when="gone", schema_evolution="add")
     assert rows(spark, tmp_path / "table", "k", "n", "word") == [("c", 4, None), ("d", None, None)]
     assert spark.read.format("delta").load(str(tmp_path / "table")).schema["n"].dataType.simpleString() == "bigint"
 

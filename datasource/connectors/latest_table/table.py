@@ -17,11 +17,10 @@ from ....delta_format.append_table import DEAD_LETTERS
 from ....delta_format.column_mapping import check_mapping
 from ....delta_format.deletion_vectors import DeletionVector, read_vector
 from ....delta_format.latest_table import (
-    BUCKET,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     METADATA_KEY,
-    SEQ,
+    OWN_COLUMNS,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
     CommitChanges,
@@ -78,7 +77,7 @@ def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
             hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
         )
     check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
-    columns = pa.schema([field for field in columns if field.name not in (BUCKET, SEQ)])
+    columns = pa.schema([field for field in columns if field.name not in OWN_COLUMNS])
     key = Key(json.loads(properties.get(KEY_PROPERTY, "[]")))
     time, keep = properties.get(TIME_PROPERTY), kept_count(properties)
     sequence = Key(json.loads(properties.get(SEQUENCE_PROPERTY, "[]")))
@@ -288,6 +287,6 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
         raise SchemaError(
             f"the column {field.name!r} of the table has values that {field.type} cannot hold: {error}",
             expected="the types that the table had when this checkpoint began; it has been given wider ones "
-            "(mergeSchema)",
+            "(schemaEvolution)",
             hint=NEW_CHECKPOINT,
         ) from error

@@ -138,7 +138,7 @@ def test_a_repeat_in_another_order_is_refused_where_it_can_be_seen(make_sink):
         write(deletes, of_query(1, 0), deletes.rows([(1, 12, None, True)]))
     assert "queryId" in caught.value.hint
     # A program that was changed meanwhile is no other order: its batch is in the table.
-    wider = make_sink(pa.schema([*plain.columns, ("w", pa.int64())]), system=False, mergeSchema="true")
+    wider = make_sink(pa.schema([*plain.columns, ("w", pa.int64())]), system=False, schemaEvolution="add")
     write(wider, of_query(1, 0), wider.rows([(3, 10, "c", 1)]))
     assert plain.latest().keys() == {1, 3}
 

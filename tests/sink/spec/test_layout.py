@@ -68,6 +68,11 @@ def test_columns_in_another_order_fit(make_sink):
     [
         ([*BASE, ("_upstream_seq", pa.int64())], {}, "the sink's own"),
         ([*BASE, ("K", pa.int64())], {}, r"'k' and 'K' differ in case alone.*toDF"),
+        (
+            [*BASE, ("d", pa.struct([("e", pa.int64()), ("E", pa.string())]))],
+            {},
+            r"among the fields of the column 'd' 'e' and 'E' differ in case alone",
+        ),
         ([*BASE, ("k", pa.int64())], {}, "'k' occurs 2 times"),
         (BASE, {"key": "nope"}, "key column 'nope' is not among the columns k, t, v"),
         (BASE, {"eventTime": "nope"}, "time column 'nope' is not among"),

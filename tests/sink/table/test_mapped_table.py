@@ -1,4 +1,4 @@
-"""mergeSchema: new columns, wider types, missing columns; whoever reads sees one table. All else is refused by name."""
+"""schemaEvolution=add: new columns, wider types, missing columns; all readers agree. All else is refused by name."""
 
 import datetime as dt
 import decimal
@@ -26,7 +26,7 @@ NARROW = pa.schema(
 )
 WIDE_KINDS = [pa.int64(), pa.int64(), pa.int64(), pa.float64(), pa.decimal128(12, 2), pa.string()]
 WIDE = pa.schema(list(zip([*NARROW.names, "new"], WIDE_KINDS, strict=True)))
-MERGE = {"mergeSchema": "true"}
+MERGE = {"schemaEvolution": "add"}
 
 
 def everyone_reads(path: Path) -> list[tuple[Any, ...]]:
@@ -110,7 +110,7 @@ def test_anything_else_is_refused_by_name(make_sink, columns, message):
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
     with pytest.raises(SchemaError, match=message):
         make_sink(pa.schema(columns), **MERGE).writer()
-    with pytest.raises(SchemaError, match=r"new is not in the table.*mergeSchema"):
+    with pytest.raises(SchemaError, match=r"new is not in the table.*schemaEvolution=add"):
         make_sink(WIDE).writer()
     assert narrow.version() == 1
 

@@ -61,7 +61,7 @@ def test_columns_of_any_name_a_key_in_a_struct_and_a_column_that_is_added(tmp_pa
     sink = Sink(tmp_path, columns, {"key": "`the place`.id", "eventTime": "t", "buckets": "1"})
     some(sink, 0, ({"id": 1, "be side": 5}, 10, "a"), ({"id": 2, "be side": 6}, 10, "b"))
     wider = dataclasses.replace(
-        sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "mergeSchema": "true"}
+        sink, columns=columns.append(pa.field("w", pa.int64())), options={**sink.options, "schemaEvolution": "add"}
     )
     some(wider, 1, ({"id": 2, "be side": 6}, 11, "b2", 7))
     follower = Follower(sink.path, changes=kind, punctuation="false")

@@ -57,7 +57,7 @@ def test_a_table_whose_columns_were_renamed_is_refused(first, follow):
     wider = dataclasses.replace(
         first,
         columns=first.columns.append(pa.field("a b", pa.int64())),
-        options={**first.options, "mergeSchema": "true"},
+        options={**first.options, "schemaEvolution": "add"},
     )
     some(wider, 1, (2, 10, "b", 1))
     follower = follow()
