@@ -1,5 +1,8 @@
 """ASOF joins: at any time, each left row with the nearest of the right rows that are there."""
 
+import operator
+import random
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
@@ -16,6 +19,7 @@ from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import (
     AsOf,
     Join,
+    Latest,
     Project,
     RowWindow,
     Stream,
@@ -169,6 +173,35 @@ def test_a_step_of_many_rows_of_one_key_costs_little_more_than_their_order():
     found = evaluation.step({"s": frame(S, rows), "r": frame(R, rows)}, n + 9).changes["q"]
     assert found.height == 2 * n
     assert (found["u"] == found["t"]).all()
+
+
+@pytest.mark.parametrize("function", SIGNS)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_few_changes_of_a_large_key_change_the_matches_around_them(function, seed):
+    chosen, store, sums = random.Random(seed), DictStore(), Counter()
+    plan = Join(WindowOver(S, Latest()), WindowOver(R, Latest()), "left", (), None, AsOf(function, V, W))
+    compare, nearest = getattr(operator, function), max if function in {"ge", "gt"} else min
+    there = {"s": {}, "r": {}}
+    with buckets_of_few():
+        for time in range(12):
+            given = {}
+            for name, most in (("s", 60), ("r", 12)):
+                keys = chosen.sample(range(most), most - 2 if time == 0 else chosen.randint(0, 2))
+                given[name] = [(time, f"k{key}", chosen.randint(0, 40), time, chosen.random() < 0.3) for key in keys]
+                for _, key, value, _, dead in given[name]:
+                    there[name].pop(key, None)
+                    if not dead:
+                        there[name][key] = value
+            evaluation = added({"q": plan}, store)
+            for row in evaluation.step(frames(given), time + 1).changes["q"].select("k", "w", "__weight").rows():
+                sums[row[:2]] += row[2]
+            evaluation.save()
+            values = [*there["r"].values()]
+            expected = {
+                (key, nearest((each for each in values if compare(value, each)), default=None)): 1
+                for key, value in there["s"].items()
+            }
+            assert {row: count for row, count in sums.items() if count} == expected
 
 
 def test_a_step_reads_the_rows_between_those_that_change_and_their_partners():
