@@ -228,3 +228,40 @@ def test_rows_that_a_partial_update_cannot_be_made_of(make_sink):
         other.batch(0, [other.rows([(1, 5, 1, 2, 3, 4, float("nan"))])])
     with pytest.raises(SchemaError, match="deleteWhen, and columnGroups in the order of p"):
         make_sink(columns.append(pa.field("gone", pa.bool_())), columnGroups=GROUP, deleteWhen="gone").writer()
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64(), pa.int16()], ids=str
+)
+def test_orders_of_any_type_and_columns_of_any_name(make_sink, kind):
+    columns = pa.schema([("k", pa.string()), ("t", kind), ("a b", pa.list_(pa.string())), ("p,q", kind)])
+    sink = make_sink(columns, nullMeans="unchanged", columnGroups="`a b` by `p,q`")
+
+    def at(number: int) -> Any:
+        return pa.scalar(number, pa.int64() if pa.types.is_timestamp(kind) else pa.int32()).cast(kind).as_py()
+
+    sink.batch(0, [sink.rows([("x", at(5), ["new"], at(7)), ("x", at(9), None, None)])])
+    assert sink.latest() == {"x": (at(9), ["new"], at(7))}
+    sink.batch(1, [sink.rows([("x", at(6), ["old"], at(6)), ("x", at(1), None, at(8))], seq=10)])
+    assert sink.latest() == {"x": (at(9), ["new"], at(8))}
+    sink.batch(
+        2, [sink.rows([("x", at(7), None, None), ("x", at(2), ["newer"], at(9))], seq=20, deleted=[True, False])]
+    )
+    assert sink.latest() == {"x": (at(9), ["newer"], at(9))}
+
+
+def test_commands_leave_the_orders_as_they_are(make_sink):
+    sink, options = make_sink(COLUMNS, **CHOICES[3]), CHOICES[3]
+    rows = [
+        Row(n % 7, n * 5 % 6, n % 4 or None, (n % 2 == 0, n % 3 == 0, n % 5 < 3, True), n % 13 == 0, n)
+        for n in range(90)
+    ]
+    sink.batch(0, [as_batch(sink, rows[::3])])
+    table = LatestTable(sink.path)
+    table.rebucket(3)
+    sink.options = {**sink.options, "buckets": "3"}
+    sink.batch(1, [as_batch(sink, rows[1::3])])
+    table.compact()
+    sink.batch(2, [as_batch(sink, rows[2::3])])
+    assert sink.latest() == model(rows, options)
+    assert table.check().healthy

@@ -273,7 +273,7 @@ def test_a_disk_that_does_not_take_them_is_named(small):
         gathering.add(part[0])
         (folder,) = small.iterdir()
         shutil.rmtree(folder)
-        with pytest.raises(EnvironmentMissingError, match=r"cannot be put aside in .*spark\.local\.dir"):
+        with pytest.raises(EnvironmentMissingError, match=r"cannot be spilled to .*spark\.local\.dir"):
             gathering.add(part[1])
 
 
