@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, format_option, source_address
 from ..conf.options import path_argument
-from ..core.feedback.checkpoint_layout import dead_letters_folder
 from ..datasource.options import reads_changes
 from ..hosting.job_file import apply, definitions
 from ..hosting.registry import registry_now
@@ -196,7 +195,6 @@ def define_sources(
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
     """Declare the stream of a statement. No error has a value that it takes from the environment."""
     arguments, queue, updates = arguments_of(statement)
-    arguments.setdefault("deadletters", dead_letters_folder(job.checkpoint))
     if reads_changes(arguments):
         arguments.setdefault("checkpoint", job.checkpoint)  # for the columns, which the database may add to
     try:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError
 from ..conf.options import frame_argument, path_argument, python_options, text_argument, word_argument
-from ..core.pushdown.at_source import refuse_preimages, source_options
+from ..core.pushdown.at_source import refuse_preimages, source_options, with_checkpoint
 from ..core.rows.key import Key, json_tree
 from ..core.rows.system_column import DELETED, SYSTEM
 from ..core.rows.text import check_collations
@@ -215,7 +215,8 @@ class UpdateStream(WindowsAndJoins):
         --------
         >>> query = stream.queue().dataframe("cp").writeStream.format("noop").option("checkpointLocation", "cp")
         """
-        return self.bound(path_argument("checkpoint", checkpoint)).df
+        place = path_argument("checkpoint", checkpoint)
+        return with_checkpoint(self.bound(place).df, place)
 
     def bound(self, checkpoint: str | os.PathLike[str] | None, *, newest: bool = False) -> BoundStream:
         """Return the stream on Spark for the sink; `checkpoint` is the query's, None if no operator needs it.
@@ -331,7 +332,8 @@ class UpdateStream(WindowsAndJoins):
         table
             Its folder or address. The query makes it on first use.
         checkpoint
-            Where the query keeps its state, and all operators report.
+            Where the query keeps its state, malformed rows (in ``dead_letters``), and the reports of sources and
+            operators.
         key, event_time
             Other columns than the stream's own, such as the key and ``window_id`` for a table of every window.
         buckets, expected_keys
@@ -501,8 +503,8 @@ def read(
         Let only the newest row of each key leave a task in each batch. Right for a table or a queue; windows need every
         row, and refuse it.
     checkpoint
-        The checkpoint of the query that will write the stream. The source then keeps malformed rows, the inferred
-        schema, and its list of files there.
+        The checkpoint of the query that will write the stream. The source then keeps the inferred columns there, for
+        the life of the checkpoint.
     **options
         Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``time_format="epoch_ms"``.
         Change events (``file_format="debezium"``) need no `key`.

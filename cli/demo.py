@@ -15,7 +15,7 @@ from rich.console import Console
 from ..conf.column_names import quoted
 from ..conf.progress import progress
 from ..conf.units import now_us
-from .failures import CommandFailure
+from .failures import CommandFailure, hide_interrupts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +66,7 @@ def demo(seconds: float, to: Path, console: Console) -> None:
         f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
         f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed."
     )
+    hide_interrupts()
     spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
     readings = list[AgeReading]()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import tempfile
@@ -78,6 +79,15 @@ def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
     if code == 0 and chosen is None:
         log.unlink(missing_ok=True)
     return code
+
+
+def hide_interrupts() -> None:
+    """Keep Py4J from printing a traceback if Ctrl-C comes in the middle of a call to the JVM."""
+    logging.getLogger().addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _story(error: BaseException) -> str:

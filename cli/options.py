@@ -18,7 +18,7 @@ from ..conf.progress import progress
 from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.options import SourceOptions
 from ..datasource.registry import CONNECTORS
-from .failures import CommandFailure
+from .failures import CommandFailure, hide_interrupts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,6 +74,7 @@ def spark_session(
 
     if once:  # to compile code a second time, for speed, takes longer than it saves
         conf = {**conf, OPTIONS: f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"}
+    hide_interrupts()
     with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
         spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})

@@ -75,7 +75,7 @@ def run(
 
         messages = Console(stderr=True, highlight=False)
         if resumed := resume_text(folder_at(place)):
-            messages.print(resumed, markup=False)
+            messages.print(resumed, markup=False, soft_wrap=True)
         with spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once) as spark:
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}

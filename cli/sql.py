@@ -146,7 +146,7 @@ def run_sql(job: SqlJob, log: Path) -> int:
 
     messages = Console(stderr=True, highlight=False)
     if resumed := resume_text(folder_at(job.checkpoint)):
-        messages.print(resumed, markup=False)
+        messages.print(resumed, markup=False, soft_wrap=True)
     with spark_session("upstream sql", messages, log, job.master, job.conf, once=job.once) as spark:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)

@@ -400,8 +400,8 @@ def _quieten(jvm: Any) -> None:
     if not LOG.is_file():
         return
     log4j = jvm.org.apache.logging.log4j
-    used = str(log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation())
-    if used.endswith(_SPARKS_LOG):
+    used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    if used is None or used.endswith(_SPARKS_LOG):  # Spark takes its own if there is none, once it starts
         log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(LOG.as_uri()))
 
 

@@ -314,9 +314,10 @@ class SourceOptions:
         "checkpointLocation",
         parsed("a folder, or its address", _checkpoint),
         None,
-        "Set the query's checkpoint folder; optional for the source. The folder then also holds the inferred "
-        "schema, and the lists of inactive files and feeds, which otherwise are in every offset. If it is "
-        "in an object store, options that begin with `storage.` go to the store without that prefix.",
+        "Set the query's checkpoint folder. `write` and `write_latest` set it by themselves. The folder then also "
+        "holds malformed rows, and the lists of files and feeds that otherwise are in every offset. If you set the "
+        "option yourself, it also holds the inferred schema. If it is in an object store, options that begin with "
+        "`storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(
         "maxRowsPerTrigger",
@@ -420,9 +421,5 @@ class SourceOptions:
         if self.idle != "wait" and (self.progress == "none" or self.time is None or not self.punctuation):
             problems.append(
                 f"idle={self.idle} without `eventTime`, with watermark=none or punctuation=off: nobody waits for a feed"
-            )
-        if self.idle == "ets" and self.checkpoint_location is None:
-            problems.append(
-                "idle=ets without `checkpointLocation`: operators say below the query's checkpoint what they hold"
             )
         return problems

@@ -116,8 +116,14 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._steps, given = parse_steps(given)
         self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
+        options = self._reading.options
+        if options.idle == "ets" and options.checkpoint_location is None:
+            raise OptionError(
+                "idle=ets without `checkpointLocation`: operators report below the query's checkpoint what they hold",
+                hint="write the stream with write(…, checkpoint=…), or give the source the query's checkpointLocation",
+            )
         self._planner: BatchPlanner | None = None
-        self._book = OffsetBook(self._reading.options.checkpoint)
+        self._book = OffsetBook(options.checkpoint)
         self._last: Offset = BatchPlanner.initial()
 
     def initialOffset(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ..conf.locations import checkpoint_location, is_client
 from ..conf.session import check_state_store, register_data_source
 from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
 from ..operators.compile import bind_together, places_aside, places_read
@@ -170,7 +171,12 @@ def _writer(
         batch_s,
     )
     batches = HostedBatches(place, plans, given, check)
-    return df.writeStream.foreachBatch(batches).outputMode("append").option("checkpointLocation", place)
+    return (
+        with_checkpoint(df, place)
+        .writeStream.foreachBatch(batches)
+        .outputMode("append")
+        .option("checkpointLocation", place)
+    )
 
 
 def _check_streams(streams: Mapping[str, Node], known: Mapping[str, bool]) -> None:

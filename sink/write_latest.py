@@ -13,7 +13,14 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import Place, absolute_location, check_apart, path_on_server, real_location
 from ..conf.options import path_argument, python_options, text_argument, whole_argument
 from ..conf.session import register_data_source
-from ..core.pushdown.at_source import at_source, check_coalesced, paths_read, reads_coalesced, refuse_preimages
+from ..core.pushdown.at_source import (
+    at_source,
+    check_coalesced,
+    paths_read,
+    reads_coalesced,
+    refuse_preimages,
+    with_checkpoint,
+)
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
@@ -246,6 +253,7 @@ def write_latest(
         given[ROWS_OPTION] = df.schema.json()
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
+    observed = with_checkpoint(observed, checkpoint, place.storage)
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
@@ -316,7 +324,7 @@ def _merged(
     others = {name: value for name, value in named.items() if not _is_checkpoint(name)}
     df, merge = check_merge(df, path, key, time, others, deletes)
     place = {} if checkpoint is None else {"checkpointLocation": checkpoint}
-    return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
+    return with_checkpoint(_observed(df, time), checkpoint).writeStream.foreachBatch(merge).options(**place)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
+from ...conf.locations import is_remote
 from ...conf.options import boolean
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
 
@@ -70,6 +71,8 @@ def _messages(message: Any, kind: str) -> Iterator[Any]:
 
 
 _OWN_SOURCE = "upstream"
+_CHECKPOINT = "checkpointLocation"
+_STORAGE = "storage."
 _MOST_BYTES = 200_000
 """Longer programs (a map with a model) are not passed as an option, which Spark sends with each task."""
 
@@ -96,6 +99,100 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     if len(option) > _MOST_BYTES:
         return None
     return df.sparkSession.readStream.format(_OWN_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
+
+
+def with_checkpoint(df: DataFrame, checkpoint: str | None, storage: Mapping[str, str] | None = None) -> DataFrame:
+    """Return the same rows, with the checkpoint of their query as an option of each source of ours that has none.
+
+    The columns stay the same ones, for steps that a user made of them. `storage` opens the checkpoint in an object
+    store.
+    """
+    if checkpoint is None:
+        return df
+
+    def more(options: Mapping[str, str]) -> dict[str, str]:
+        return checkpoint_options(options, checkpoint, storage or {})
+
+    if not any(map(more, _sources(df))):
+        return df
+    return _client_with(df, more) if is_client_frame(df) else _classic_with(df, more)
+
+
+def checkpoint_options(given: Mapping[str, str], checkpoint: str, storage: Mapping[str, str]) -> dict[str, str]:
+    """Return what a source's options lack to use its query's checkpoint, which `storage` opens in an object store.
+
+    A source that reads from a store without options of its own gets nothing: it might not reach its feed with others.
+    """
+    names = {name.lower() for name in given}
+    if _CHECKPOINT.lower() in names:
+        return {}
+    if not storage or not is_remote(checkpoint) or any(name.startswith(_STORAGE) for name in names):
+        return {_CHECKPOINT: checkpoint}
+    if any(map(is_remote, _paths(given))):
+        return {}
+    return {_CHECKPOINT: checkpoint, **{_STORAGE + name: value for name, value in storage.items()}}
+
+
+def _classic_with(df: DataFrame, more: Callable[[Mapping[str, str]], Mapping[str, str]]) -> DataFrame:
+    """Return the rows of a classic session's DataFrame, whose sources have `more` options."""
+    from pyspark.sql import DataFrame as Rows
+    from pyspark.sql.types import StructType
+
+    session: Any = df.sparkSession
+    jvm, known = session._jvm, cast("Any", df)._jdf
+    made: list[tuple[Any, Any]] = []
+
+    def replaced(plan: Any) -> Any:
+        """Return the plan itself if no source below it changes."""
+        before = list(_each(plan.children()))
+        if not before:
+            return changed(plan) if _is_own(plan) else plan
+        after = [replaced(each) for each in before]
+        if all(one is other for one, other in zip(before, after, strict=True)):
+            return plan
+        return plan.withNewChildren(jvm.PythonUtils.toSeq(after))
+
+    def changed(source: Any) -> Any:
+        # A source that occurs twice is read once.
+        found = next((new for old, new in made if old.equals(source)), None)
+        if found is not None:
+            return found
+        options = dict(source.extraOptions().asCaseSensitiveMap())
+        added = more(options)
+        if not added:
+            return source
+        # Spark keeps the options of a source of Python where it was made, so a new one takes its place.
+        schema = StructType.fromJson(json.loads(source.schema().json()))
+        reader = session.readStream.format(_OWN_SOURCE).schema(schema).options(**options, **added)
+        fresh = reader.load()._jdf.queryExecution().analyzed()
+        new = source.copy(
+            fresh.source(), source.sourceName(), fresh.table(), fresh.extraOptions(), source.output(),
+            source.catalog(), source.identifier(), source.v1Relation(), source.sourceIdentifyingName(),
+        )  # fmt: skip
+        made.append((source, new))
+        return new
+
+    plan = replaced(known.queryExecution().analyzed())
+    return Rows(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
+
+
+def _client_with(df: DataFrame, more: Callable[[Mapping[str, str]], Mapping[str, str]]) -> DataFrame:
+    """Return the rows of a client's DataFrame, whose sources have `more` options in what the server gets."""
+    from pyspark.sql.connect.dataframe import DataFrame as ClientRows
+    from pyspark.sql.connect.plan import LogicalPlan
+
+    class WithOptions(LogicalPlan):
+        def plan(self, session: Any) -> Any:
+            assert self._child is not None
+            whole = self._child.plan(session)
+            for source in _messages(whole, _SOURCE):
+                if source.format == _OWN_SOURCE:
+                    for name, value in more(_options(source)).items():
+                        source.options[name] = value
+            return whole
+
+    known: Any = df
+    return cast("DataFrame", ClientRows(WithOptions(known._plan), known.sparkSession))
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
@@ -127,11 +224,16 @@ def paths_read(df: DataFrame) -> list[str]:
     """Return the paths and patterns that a DataFrame streams from, at any depth, through any of Spark's sources."""
     found: list[str] = []
     for options in _sources(df, None):
-        given = {name.lower(): value for name, value in options.items()}
-        found += [given["path"]] if given.get("path") else []
-        with contextlib.suppress(ValueError):  # the source refuses it
-            found += [each for each in json.loads(given.get("paths") or "[]") if isinstance(each, str)]
+        found += _paths(options)
     return list(dict.fromkeys(found))
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    given = {name.lower(): value for name, value in options.items()}
+    found = [given["path"]] if given.get("path") else []
+    with contextlib.suppress(ValueError):  # the source refuses it
+        found += [each for each in json.loads(given.get("paths") or "[]") if isinstance(each, str)]
+    return found
 
 
 def refuse_preimages(df: DataFrame, what: str) -> None:
@@ -223,7 +325,7 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
     whole = plan = known.queryExecution().analyzed()
     while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
         plan = plan.child()
-    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _OWN_SOURCE:
+    if not _is_own(plan):
         return None
     # A source that the user named in the checkpoint keeps its name, which a new one would not have.
     if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):
@@ -234,6 +336,11 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
     return _SourceChoice(
         options, plan.schema().json(), [places[column.exprId().id()] for column in _each(whole.output())]
     )
+
+
+def _is_own(plan: Any) -> bool:
+    """Return whether a plan is a source of ours."""
+    return plan.getClass().getSimpleName() == "StreamingRelationV2" and plan.sourceName() == _OWN_SOURCE
 
 
 def _chooses(columns: Any) -> bool:

@@ -1,4 +1,9 @@
-from upstream.cli.failures import FAILED, MISUSED, failure_of
+import logging
+from pathlib import Path
+
+from py4j import java_gateway
+
+from upstream.cli.failures import FAILED, MISUSED, failure_of, hide_interrupts
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 
 SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
@@ -32,3 +37,17 @@ def test_others_by_their_most_telling_line():
     assert failure_of(RuntimeError(java)).sentence == "No space left on device"
     assert failure_of(RuntimeError("plain")).sentence == "plain"
     assert failure_of(RuntimeError()).sentence == "RuntimeError"
+
+
+def test_an_interrupt_of_a_call_to_java_leaves_no_trace(caplog):
+    text = "KeyboardInterrupt while sending command."
+    assert f'logging.exception("{text}")' in Path(java_gateway.__file__).read_text(encoding="utf-8")
+    root = logging.getLogger()
+    before = list(root.filters)
+    try:
+        hide_interrupts()
+        root.error(text)
+        root.error("another error")
+    finally:
+        root.filters[:] = before
+    assert [record.getMessage() for record in caplog.records] == ["another error"]

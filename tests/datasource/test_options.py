@@ -207,7 +207,6 @@ def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
 @pytest.mark.parametrize(
     ("given_options", "message"),
     [
-        ({"idle": "ets", "eventTime": "t"}, "`checkpointLocation`"),
         ({"idle": "advance"}, "nobody waits"),
         ({"idle": "advance", "eventTime": "t", "watermark": "none"}, "nobody waits"),
         ({"idle": "advance", "eventTime": "t", "punctuation": "off"}, "nobody waits"),

@@ -21,7 +21,7 @@ def latest(
     """A folder of growing CSV files into a latest table; with a policy rows wait in a queue."""
     updates = us.latest(
         spark, feed, key="k", event_time="ms", timeFormat="epoch_ms", schema="k BIGINT, ms BIGINT, v STRING",
-        checkpoint=checkpoint, maxRowsPerTrigger=most, splitBytes="4 KB",
+        maxRowsPerTrigger=most, splitBytes="4 KB",
     )  # fmt: skip
     if policy:
         queued = us.UpdateStream(updates, key="k", event_time="ms").queue(policy=policy, budget=60, shards=4)
@@ -39,7 +39,7 @@ def kafka(
         "connector": "kafka", "kafka.bootstrap.servers": address, "subscribe": topic, "timeFormat": "epoch_ms",
         "schema": "k BIGINT, ms BIGINT, v STRING", "watermarkDelay": "5 seconds", "maxOffsetsPerTrigger": most,
     }  # fmt: skip
-    updates = us.latest(spark, key="k", event_time="ms", checkpoint=checkpoint, **options)
+    updates = us.latest(spark, key="k", event_time="ms", **options)
     return us.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpoint=checkpoint)
 
 

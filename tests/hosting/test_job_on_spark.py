@@ -238,7 +238,7 @@ def test_results_wait_for_their_turn_and_none_is_lost(spark, tmp_path):
 
 
 def test_a_silent_stream_goes_on_by_its_clock_while_a_query_holds_rows(spark, tmp_path):
-    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second", checkpoint=str(tmp_path / "checkpoint"))
+    job = Hosted(spark, tmp_path, idle="ets", etsDelay="1 second")
     job.change("create", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 3 SECONDS]")
     both = "SELECT bus, name FROM buses [RANGE 3 SECONDS] AS b JOIN routes [RANGE 1 HOUR] AS r USING (route)"
     job.change("create", "both", f"ISTREAM({both})")

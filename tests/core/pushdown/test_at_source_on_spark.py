@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import upstream
 from upstream import aggregates
-from upstream.core.pushdown.at_source import _MOST_BYTES
+from upstream.core.pushdown.at_source import _MOST_BYTES, with_checkpoint
 from upstream.core.pushdown.source_steps import STEPS_OPTION
 from upstream.delta_format.append_table import count_dead_letters
 from upstream.operators.runtime.steps import map_in_arrow
@@ -266,6 +266,27 @@ def test_malformed_rows_are_put_aside_before_the_steps(spark, tmp_path):
     assert is_moved(mapped)
     assert collect(mapped, tmp_path / "checkpoint") == [("x", 1, 2), ("y", 5, 10)]
     assert count_dead_letters(TableFolder(str(tmp_path / "aside"))) == 2
+
+
+def test_sources_get_the_checkpoint_of_the_query_that_writes_them(spark, tmp_path):
+    write_csv(tmp_path / "feed" / "a.csv", "key,ms,value", [("x", 1, 1), ("x", "notime", 2), ("y", 5, 5)])
+    df = feed(spark, tmp_path / "feed", schema="key STRING, ms BIGINT, value BIGINT")
+    mapped = stream_of(df).map(doubled, "double BIGINT")
+    # Columns of the streams themselves, of a source that occurs twice and of one that has a checkpoint of its own.
+    stream = mapped.where(mapped.df["double"] > 2).select(mapped.df["double"], (F.col("double") + 1).alias("more"))
+    own = feed(spark, tmp_path / "feed", schema="key STRING, ms BIGINT, value BIGINT", checkpointLocation="mine")
+    given = stream.dataframe("c")
+    others = own.selectExpr("key", "ms", "value AS double", "value AS more", "_upstream")
+    both = with_checkpoint(given.union(given).union(others), "d")
+    assert [each.extraOptions().get("checkpointLocation") for each in sources(both)] == ["c", "c", "mine"]
+    assert with_checkpoint(both, "d") is both
+    twice = stream_of(df).df.union(stream_of(df).df)
+    assert len({each.hashCode() for each in sources(with_checkpoint(twice, "d"))}) == 1
+    query = stream.write(tmp_path / "table", checkpoint=tmp_path / "checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+    rows = upstream.LatestTable(tmp_path / "table").scan(["key", "double", "more"]).collect().rows()
+    assert rows == [("y", 10, 11)]
+    assert count_dead_letters(TableFolder(str(tmp_path / "checkpoint" / "dead_letters"))) == 1
 
 
 def test_an_error_of_a_users_function_is_the_querys(spark, folder, tmp_path):
