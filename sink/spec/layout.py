@@ -395,14 +395,16 @@ class Layout:
             and not (merging and name not in self.key_columns and widens(present[name], kind))
         ]
         if problems:
+            evolves = not merging and all(
+                present[name] == kind
+                or (name not in self.key_columns and (widens(present[name], kind) or widens(kind, present[name])))
+                for name, kind in wanted.items()
+                if name in present
+            )
             raise SchemaError(
                 f"the columns do not fit the table at {location}: {'; '.join(problems)}",
                 hint="select and cast the query's columns to the table's, or give another path"
-                + (
-                    ""
-                    if merging
-                    else "; schemaEvolution=add takes new columns, wider types, and nulls for those that are missing"
-                ),
+                + ("; schemaEvolution=add takes new and wider ones, and nulls for those that are missing" * evolves),
             )
 
 
