@@ -250,37 +250,37 @@ def options_reference() -> str:
 
     sections = [
         _INTRODUCTION,
-        '## The source: `spark.readStream.format("upstream")`\n\n' + _table(documented(SourceOptions)),
+        '## The source: `spark.readStream.format("upstream")`\n\n' + _list(documented(SourceOptions)),
     ]
     files = set(documented(CONNECTORS["files"].group()))
     for name, entry in CONNECTORS.items():
-        options = _table([each for each in documented(entry.group()) if name != "replay" or each not in files])
+        options = _list([each for each in documented(entry.group()) if name != "replay" or each not in files])
         sections.append(f"### `connector={name}`\n\n{_CONNECTORS[name]}\n\n{options}")
     sections.append(
         '## The sink: `df.writeStream.format("upstream")`\n\n'
-        + _table(documented(SinkOptions))
+        + _list(documented(SinkOptions))
         + "\nOptions that begin with `storage.` go to the object store without that prefix.\n"
     )
     sections.append(
         '### Batches: `df.write.format("upstream")`\n\nThe same options, except `checkpointLocation`. Further options '
-        "name a write, so that UpStream recognizes a repeat.\n\n" + _table(documented(BatchOptions))
+        "name a write, so that UpStream recognizes a repeat.\n\n" + _list(documented(BatchOptions))
     )
     return "\n".join(sections)
 
 
-def _table(docs: list[OptionDoc]) -> str:
-    lines = ["| option | takes | default | meaning |", "|---|---|---|---|"]
+def _list(docs: list[OptionDoc]) -> str:
+    lines: list[str] = []
     for doc in docs:
         takes = re.sub(r"^a (duration|size) such as .*'$|^one of ", r"\1", doc.expected)
         takes = takes.replace("a whole number of at least", "integer ≥").replace("true or false", "boolean")
-        cells = (f"`{doc.name}`", takes, _default(doc), doc.doc)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
+        default = _default(doc)
+        lines.append(f"- `{doc.name}` ({takes}{default and f'; default {default}'}): {doc.doc}".replace("\n", " "))
     return "\n".join(lines) + "\n"
 
 
 def _default(doc: OptionDoc) -> str:
     value = doc.default
-    if value is None or value == ():
+    if value is None or value in ((), ""):
         return ""
     if isinstance(value, bool):
         return str(value).lower()
