@@ -50,7 +50,7 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
     Raises
     ------
     OptionError
-        It is no update stream, or has no event time.
+        It is not an update stream, or has no event time.
     SchemaError
         A column has a type that Arrow does not have.
     """
@@ -59,11 +59,7 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
     if not isinstance(stream, UpdateStream):
         raise OptionError(f"stream={stream!r}", expected="a stream, as us.read(…) gives it")
     if stream.event_time is None:
-        raise OptionError(
-            f"the stream '{name}' has no event time",
-            expected="a column of timestamps that orders its rows",
-            hint="us.read(…, event_time=…)",
-        )
+        raise no_event_time(name)
     try:
         columns = stream.plan.arrow.remove_metadata()
     except PySparkException as error:
@@ -75,11 +71,20 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
     newest = _has_newest_alone(stream.plan)
     if newest and not updates:
         raise OptionError(
-            f"the stream '{name}' has a queue, or coalesces, and each of its rows is to stay",
-            expected="updates=True, or every row",
-            hint="leave the queue out",
+            f"the stream '{name}' has a queue, or coalesces, so it drops rows that a newer one supersedes",
+            expected="a stream of every row, or updates=True",
+            hint="remove the queue, or give updates=True",
         )
     return Stream(name, own, stream.key, stream.event_time, updates=updates, newest=newest)
+
+
+def no_event_time(name: str) -> OptionError:
+    """Return the error for a stream without an event time."""
+    return OptionError(
+        f"the stream '{name}' has no event time",
+        expected="a column of timestamps that orders its rows",
+        hint="us.read(…, event_time=…), or event_time = '…' in CREATE SOURCE",
+    )
 
 
 def _has_newest_alone(plan: Node) -> bool:

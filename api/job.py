@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, format_option, source_address
 from ..conf.options import path_argument
+from ..core.rows.system_column import SYSTEM
 from ..datasource.options import reads_changes
-from ..hosting.job_file import apply, definitions
-from ..hosting.registry import registry_now
+from ..hosting.job_file import apply, definitions, differences
+from ..hosting.journal import Settings
+from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
 from ..language.statements import CreateSource, Definition, Environment, parse, script, text_of
-from .definitions import time_zone_of
+from ..operators.relations.plan.nodes import Stream
+from .definitions import no_event_time, time_zone_of
 from .queries import Queries, queries
-from .stream import UpdateStream, read
+from .stream import UpdateStream, feed_columns, read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +78,7 @@ def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, *
     Raises
     ------
     OptionError
-        `rows` does not stream, a DataFrame has no ``key``, or an update stream has options.
+        `rows` is not a stream, a DataFrame has no ``key``, or an update stream has options.
 
     Examples
     --------
@@ -98,7 +102,7 @@ def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, *
     if options:
         raise OptionError(
             f"the source '{name}' is an update stream, and has the options {', '.join(options)}",
-            expected="these options for a DataFrame alone",
+            expected="these options only for a DataFrame",
             hint="give them where the stream is made, such as us.read(…)",
         )
     return NamedStream(name, rows, updates)
@@ -129,7 +133,7 @@ def sql(
     sources
         Streams and DataFrames that :func:`upstream.source` names, beside those of CREATE SOURCE.
     change
-        Whether to alter and drop what the checkpoint has otherwise than the text. By default that is an error.
+        Whether to alter and drop what differs from the text in the checkpoint. By default, a difference is an error.
     **options
         Options of the object store with the tables, which begin with ``storage.``.
 
@@ -141,8 +145,8 @@ def sql(
     Raises
     ------
     OptionError
-        A statement or an option is wrong, the text has other than CREATE statements, or `change` is not set and the
-        text differs from what the checkpoint has.
+        A statement or an option is wrong, the text has other than CREATE statements, or the text differs from the
+        checkpoint's without `change`.
     QueryRefusedError
         A query does not fit its sources, or needs unbounded state. The message points at the place.
 
@@ -193,13 +197,53 @@ def define_sources(
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
-    """Declare the stream of a statement. No error has a value that it takes from the environment."""
+    """Declare the stream of a statement."""
     arguments, queue, updates = arguments_of(statement)
     if reads_changes(arguments):
         arguments.setdefault("checkpoint", job.checkpoint)  # for the columns, which the database may add to
-    try:
+    with _masked(statement):
         stream = read(spark, **arguments)
         job.source(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
+
+
+def check_definitions(wanted: Sequence[Definition], to: str, storage: Mapping[str, str]) -> None:
+    """Raise the errors of a new job's sources and queries, without a session."""
+    settings = Settings(to, 1)
+    for each in wanted:
+        if isinstance(each, CreateSource):
+            stream = _stream_of(each)
+            if stream is None:
+                return
+            settings = settings.with_stream(stream)
+    differences(wanted, Registry(0, settings.catalog(), {}, settings), storage, None)
+
+
+def _stream_of(statement: CreateSource) -> Stream | None:
+    """Return the stream of a statement; None for change events, and if only Spark has one of its types."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arguments, queue, updates = arguments_of(statement)
+    arguments.pop("checkpoint", None)
+    time = arguments.get("event_time")
+    if reads_changes(arguments):
+        return None
+    with _masked(statement):
+        found = feed_columns(**arguments)
+    if time is None:
+        raise no_event_time(statement.name)
+    if found is None:
+        return None
+    schema = to_arrow_schema(found[1], timezone="UTC").remove_metadata()
+    own = schema.remove(schema.get_field_index(SYSTEM))
+    newest = bool(arguments.get("coalesce")) or (queue is not None and queue["policy"] != "append")
+    return Stream(statement.name, own, found[0], time, updates=updates, newest=newest)
+
+
+@contextmanager
+def _masked(statement: CreateSource) -> Generator[None]:
+    """Mask the values that a statement takes from the environment in all errors."""
+    try:
+        yield
     except Exception as error:
         masked = str(error)
         for each in statement.options.values():

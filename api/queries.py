@@ -50,8 +50,8 @@ def queries(
     shards
         The number of parts into which the state is divided [default: 8]. An existing checkpoint remembers it.
     overwrite
-        Whether the job takes over tables below `to` that queries of another checkpoint have made: it replaces their
-        rows, and that checkpoint's job gets an error [default: the query fails].
+        Whether the job takes over tables below `to` that queries of another checkpoint have made. It then replaces
+        their rows, and that checkpoint's job gets an error [default: the query fails].
     **options
         Options of the object store with the tables and the stored relations, which begin with ``storage.``. Give them
         whenever you open the queries, since no file has them.
@@ -63,8 +63,8 @@ def queries(
     Raises
     ------
     OptionError
-        `to` is missing for a new checkpoint or is in the checkpoint, an argument differs from what the checkpoint was
-        begun with, or an option is unknown.
+        `to` is missing for a new checkpoint or is in the checkpoint, an argument differs from the checkpoint's, or an
+        option is unknown.
 
     Examples
     --------
@@ -81,8 +81,8 @@ def queries(
 class Queries(StoredRelations):
     """Queries that one streaming query answers together, each in a table of its own. Made by :func:`upstream.queries`.
 
-    Queries come and go while the job runs, from any process: a change is a file below the checkpoint, and the job takes
-    it over with its next batch.
+    Any process can change the queries while the job runs. A change is a file below the checkpoint, and the job makes it
+    with its next batch.
 
     Attributes
     ----------
@@ -91,9 +91,9 @@ class Queries(StoredRelations):
 
     Notes
     -----
-    Guarantee: a change is checked before it is written, against all changes that other processes have written, and is
-    on the disk when the call returns. The offset of each batch contains the version of the registry, so a batch that
-    runs again has the same queries.
+    Guarantee: a change is checked against all changes of other processes before it is written. It is on the
+    disk when the call returns. The offset of each batch contains the version of the registry, so a batch that runs
+    again has the same queries.
 
     Examples
     --------
@@ -122,8 +122,8 @@ class Queries(StoredRelations):
         name
             The stream's name in queries.
         stream
-            The stream, with an event time. If it has a queue or coalesces, only queries can read it that read nothing
-            but newest rows (``LATEST``) and stored relations.
+            The stream, with an event time. If it has a queue or coalesces, only queries over newest rows (``LATEST``)
+            and stored relations can read it.
         updates
             Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays:
             ``LATEST`` still finds the newest row of each key.
@@ -131,8 +131,8 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            The stream has no event time or reads the folder of a query's table, the name cannot be one or is taken, or
-            a query does not fit.
+            The stream has no event time, it reads a query's table, the name is invalid or taken, or a query does not
+            fit.
         SchemaError
             The event time is not a timestamp, or the columns have a type that queries cannot take.
         CheckpointError
@@ -172,7 +172,7 @@ class Queries(StoredRelations):
 
         Notes
         -----
-        A query that is there stays as it is, also if someone altered its weight or deactivated it.
+        An existing query stays unchanged, also if its weight was altered or it was deactivated.
 
         Functions of timestamps, such as ``HOUR`` and a cast to text, follow the session's time zone
         (``spark.sql.session.timeZone``); without a session, UTC. The query keeps the zone with which it was created.
@@ -195,7 +195,7 @@ class Queries(StoredRelations):
         name
             The view's name.
         query
-            The query that it stands for. It may name other views.
+            The query that defines it. It may name other views.
 
         Raises
         ------
@@ -302,9 +302,9 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            There is no query of this name, or its table is to be deleted and a relation reads it.
+            There is no query of this name, or a relation reads the table that `delete_table` would delete.
         TableError
-            The table is to be deleted, and the query has not written what is in its place.
+            The query has not written the table that `delete_table` would delete.
 
         Notes
         -----
@@ -390,7 +390,7 @@ class Queries(StoredRelations):
         Raises
         ------
         OptionError
-            There is no session, `batch_duration` is no duration, or a stream is missing: see :meth:`stream`.
+            There is no session, `batch_duration` is not a duration, or a stream is missing: see :meth:`stream`.
         SchemaError
             A stream leaves rows out which queries need.
         CheckpointError

@@ -86,7 +86,7 @@ class StreamSteps:
         Raises
         ------
         OptionError
-            `condition` is no column and no text, or `on_leave` is another word.
+            `condition` is not a column and no text, or `on_leave` is another word.
         SchemaError
             `on_leave` is ``keep`` after steps that retract results.
 
@@ -118,7 +118,7 @@ class StreamSteps:
         Raises
         ------
         OptionError
-            One is no column and no text.
+            One is not a column and no text.
         SchemaError
             A column would take the place of the key or the time.
 
@@ -149,7 +149,8 @@ class StreamSteps:
             Takes a batch of rows without punctuation, tombstones and the system column, returns as many rows in the
             same order, with the columns of `schema`.
         schema
-            Of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be in it.
+            The types of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be
+            in it.
         batch_rows
             Most rows that `function` sees at once.
 
@@ -160,7 +161,7 @@ class StreamSteps:
         Raises
         ------
         OptionError
-            `function` cannot be called, `schema` is none, or `batch_rows` is no number of rows.
+            `function` cannot be called, `schema` is none, or `batch_rows` is not a number of rows.
         SchemaError
             `schema` names the key or the time; or, when the query runs, the function returns other columns or another
             number of rows.
@@ -445,7 +446,7 @@ class StreamSteps:
         return on_spark(step, sample, plan.fixed).schema
 
     def _check_expression(self, text: str) -> None:
-        """Let Spark raise an error for an expression that is no SQL."""
+        """Let Spark raise an error for an expression that is not SQL."""
         from pyspark.sql import functions as F
 
         F.expr(text)

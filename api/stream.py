@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,14 @@ from ..core.rows.key import Key, json_tree
 from ..core.rows.system_column import DELETED, SYSTEM
 from ..core.rows.text import check_collations
 from ..core.watermark.choice import Watermark, check_watermark
-from ..datasource.latest_stream import checkpoint_option, event_time_of, latest_options, load_source, update_key
+from ..datasource.latest_stream import (
+    checkpoint_option,
+    event_time_of,
+    latest_options,
+    load_source,
+    option_texts,
+    update_key,
+)
 from ..operators.compile import BoundStream, bind, in_stages, late_letters
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
@@ -50,8 +57,8 @@ class UpdateStream(WindowsAndJoins):
         The column of the event time: a timestamp, a date or a number. It decides which of two rows of a key is newer,
         and which rows are late. Without it arrival does.
     time_format, time_zone : str, optional
-        The unit of an event time of numbers, such as ``epoch_ms``, and the zone of dates and local times, for all steps
-        [default: the options of the ``upstream`` source].
+        The unit of an event time of numbers, such as ``epoch_ms``, and the zone of local times [default: the options of
+        the ``upstream`` source].
 
     Raises
     ------
@@ -156,14 +163,14 @@ class UpdateStream(WindowsAndJoins):
         Raises
         ------
         OptionError
-            `df` does not stream, or an argument is wrong.
+            `df` is not a stream, or an argument is wrong.
         SchemaError
             A column is missing or not of a fitting type, or `df` has the system column already.
 
         Notes
         -----
-        Guarantee: rows, their system column and punctuation are a function of the rows that `df` gives for a batch, and
-        of the batch's time, which is their arrival. It takes a shuffle by `feed`.
+        Guarantee: rows, their system column and punctuation are a function of a batch's rows in `df`, and of its time,
+        which is their arrival. It takes a shuffle by `feed`.
 
         There is no ``onEnd``: windows that are open at the end of a bounded run stay open for the next one.
 
@@ -337,7 +344,7 @@ class UpdateStream(WindowsAndJoins):
         key, event_time
             Other columns than the stream's own, such as the key and ``window_id`` for a table of every window.
         buckets, expected_keys
-            How many parts a new table has, or how many keys it is to hold.
+            The number of parts of a new table, or the expected number of keys.
         target
             A bound on the staleness of each batch, such as ``p99 < 10 s``.
         metrics_location
@@ -517,14 +524,50 @@ def read(
     Raises
     ------
     OptionError
-        An argument is wrong. A wrong option of the source raises a Spark exception whose message ends in UpStream's,
-        since Spark starts the source in a process of its own.
+        An argument or an option is wrong.
+    SchemaError
+        A column is missing or has an unfit type, or the data has no schema.
 
     Examples
     --------
     >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
     time = event_time_of(text_argument("event_time", event_time), options)
+    asked = _asked(key, time, watermark, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
+    df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
+    return UpdateStream(df, key=update_key(df, key), event_time=time)
+
+
+def feed_columns(
+    path: str | None,
+    *,
+    key: Sequence[str],
+    event_time: str | None = None,
+    watermark_delay: str | None = None,
+    coalesce: bool = False,
+    **options: object,
+) -> tuple[Key, StructType] | None:
+    """Return the key and the columns of the stream that :func:`read` would give, without a session, or its error.
+
+    None means that only Spark has one of the types.
+    """
+    from ..datasource.spark_reader import check_source
+
+    keys = Key.given(key)
+    asked = _asked(keys, event_time, None, watermark_delay, coalesce, options)
+    columns = check_source({**asked, **option_texts(options), **({} if path is None else {"path": path})})
+    return None if columns is None else (_spelt(keys, columns), columns)
+
+
+def _asked(
+    key: str | Sequence[str] | None,
+    time: str | None,
+    watermark: Watermark | None,
+    watermark_delay: str | None,
+    coalesce: bool,
+    options: Mapping[str, object],
+) -> dict[str, str]:
+    """Return the source's options for the arguments of :func:`read`."""
     spelt = next((name for name in options if name.lower() == "eventtime"), None)
     if spelt is not None:
         raise OptionError(
@@ -537,14 +580,8 @@ def read(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
-    asked = {
-        **latest_options(key, time, more=options),
-        "coalesce": str(bool(coalesce)).lower(),
-        **checkpoint_option(checkpoint),
-    }
-    asked |= {} if policy is None else policy.options()
-    df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
-    return UpdateStream(df, key=update_key(df, key), event_time=time)
+    asked = {**latest_options(key, time, more=options), "coalesce": str(bool(coalesce)).lower()}
+    return asked | ({} if policy is None else policy.options())
 
 
 def _spelt(key: Key, schema: StructType) -> Key:

@@ -163,9 +163,9 @@ class GroupedStream(Generic[StreamT]):
 
         Notes
         -----
-        The stream may have windows that are re-emitted: by early results, or within an allowed lateness. Then a
-        revised window replaces the one before it. A tombstone, such as those of ``where(…, on_leave="delete")``, takes
-        its key out of the windows in which it is the newest row.
+        The stream may have re-emitted windows: by early results, or within an allowed lateness. Then a revised window
+        replaces the one before it. A tombstone, such as those of ``where(…, on_leave="delete")``, takes its key out of
+        the windows in which it is the newest row.
 
         Examples
         --------

@@ -106,13 +106,12 @@ class WindowsAndJoins(StreamSteps):
         OptionError
             An argument makes no sense, or a stream has no watermark.
         SchemaError
-            A column does not exist, the two streams differ in its type or in the unit of their times, or one of them
-            leaves rows out.
+            A column does not exist, the streams differ in its type or in their unit of time, or one leaves rows out.
 
         Notes
         -----
-        Guarantee: each pair is emitted once, and each row without a partner once, whatever the order of arrival and the
-        batches, for rows that are not late.
+        Guarantee: each pair is emitted once, and each row without a partner once, in any order of arrival and any
+        batches. Late rows are excepted.
 
         Tombstones end the query. A row with a null in `on` meets nothing.
 
@@ -180,13 +179,13 @@ class WindowsAndJoins(StreamSteps):
         OptionError
             An argument makes no sense, or a stream has no watermark.
         SchemaError
-            A column does not exist, the two streams differ in its type or in the unit of their times, or one of them
-            leaves rows out.
+            A column does not exist, the streams differ in its type or in their unit of time, or one leaves rows out.
 
         Notes
         -----
-        Guarantee: the partner is the row of the right with the greatest time at or before that of the left's row; of
-        two with one time, the later arrival. Each row of the left is emitted once. A late row meets what is still kept.
+        Guarantee: the partner is the row of the right with the greatest time at or before that of the left's row.
+        Between equal times, the later arrival counts. Each row of the left is emitted once. A late row meets what is
+        still kept.
 
         Examples
         --------
@@ -242,9 +241,8 @@ class WindowsAndJoins(StreamSteps):
         Returns
         -------
         UpdateStream
-            Of pairs, and of tombstones for pairs that are gone: the columns of `on`, those of the left, those of the
-            right, and ``join_time``, the later of the two times. The stream has no event time: what arrives later is
-            newer.
+            Pairs, and tombstones for removed pairs, with the columns of `on`, both sides, and ``join_time``, the later
+            of the two times. The stream has no event time: what arrives later is newer.
 
             The page on newest rows lists the update keys of all kinds of joins.
 
@@ -297,7 +295,7 @@ class WindowsAndJoins(StreamSteps):
         how
             ``inner``, ``left``, ``semi`` or ``anti``.
         columns
-            Of the table, to be added to the rows; by default all that are not joined by.
+            The columns of the table to add to the rows [default: all except those in `on`].
         suffix
             Added to names of columns of the table that the stream has too.
         storage
@@ -359,7 +357,7 @@ class WindowsAndJoins(StreamSteps):
             The time zone whose calendar the windows follow, such as ``Europe/Paris`` [default: fixed durations].
         by
             The columns by which rows have windows of their own, and the results' key [default: the update key]. Every
-            row has to have them. They are no fractions, which look equal and differ.
+            row has to have them. They are not fractions, which look equal and differ.
         emit
             ``latest``: of each key the latest complete window. ``all``: every window that has a row. ``eager``: each
             key's latest started window, and no other until it closes. ``us.Emission("all", early=True)`` also emits

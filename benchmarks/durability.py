@@ -53,7 +53,9 @@ def write(folder: Path, durability: str, batch_id: int, rows: pa.RecordBatch, en
 def main() -> None:
     """Measure, and print a line for each size and engine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="on the disk that is meant; the temporary one unless given")
+    parser.add_argument(
+        "--folder", type=Path, help="use this folder, on the disk to measure [default: the temporary one]"
+    )
     parser.add_argument("--batches", type=int, default=30)
     asked = parser.parse_args()
     for engine in ("rewrite", "vectors"):

@@ -74,13 +74,13 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Make figures; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__)
-    parser.add_argument("name", nargs="*", help="all, or some of --list")
-    parser.add_argument("--list", action="store_true", help="print the names, one a line")
+    parser.add_argument("name", nargs="*", help="make these, of --list, or all")
+    parser.add_argument("--list", action="store_true", help="print the names, one on each line")
     parser.add_argument(
-        "--quick", action="store_true", help="shorter runs, fewer seeds; nothing is written without --out"
+        "--quick", action="store_true", help="run shorter, with fewer seeds; write nothing without --out"
     )
-    parser.add_argument("--out", type=Path, help="where to write NAME.svg [default: docs/figures]")
-    parser.add_argument("--png", action="store_true", help="NAME.png too")
+    parser.add_argument("--out", type=Path, help="write NAME.svg to this folder [default: docs/figures]")
+    parser.add_argument("--png", action="store_true", help="write NAME.png, too")
     given = parser.parse_args(argv)
     if given.list:
         print("\n".join(FIGURES))

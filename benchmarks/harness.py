@@ -235,9 +235,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
     # Whoever ends a benchmark also ends the engine that it runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="reduced sizes, one run each: under four minutes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured as JSON")
-    parser.add_argument("--runs", type=int, help="how often each is run (default 3, with --quick 1)")
+    parser.add_argument("--quick", action="store_true", help="use reduced sizes and one run each: under four minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the measurements as JSON")
+    parser.add_argument("--runs", type=int, help="run each this often [default: 3, with --quick 1]")
     return parser
 
 

@@ -324,13 +324,18 @@ def kernel(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[s
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("Joins of two streams: UpStream, Spark's own join, and Flink SQL's interval join.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
-    parser.add_argument("--engine", action="append", choices=tuple(engines()), help="only this one (may be repeated)")
-    parser.add_argument("--rows", type=whole_number, help="rows of each side, such as 5M")
-    parser.add_argument("--keys", type=whole_number, help="keys; 2 % of the rows by default")
-    parser.add_argument("--files-per-batch", type=int, choices=(1, 2, 4, 8), help="of each side; default 2")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG of the part `scaling`")
-    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/joins")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
+    parser.add_argument("--engine", action="append", choices=tuple(engines()), help="run only this engine; repeatable")
+    parser.add_argument("--rows", type=whole_number, help="use this many rows of each side, such as 5M")
+    parser.add_argument("--keys", type=whole_number, help="use this many keys [default: 2 %% of the rows]")
+    parser.add_argument(
+        "--files-per-batch",
+        type=int,
+        choices=(1, 2, 4, 8),
+        help="read this many files of each side in a batch [default: 2]",
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the part `scaling` as PNG or SVG")
+    parser.add_argument("--keep", action="store_true", help="keep the results in benchmarks/.cache/joins")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
     work = sizes.work

@@ -118,9 +118,11 @@ def measure(engine: Engine, broker: Broker, topics: Sequence[str]) -> tuple[Run,
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("A backlog in Kafka to the newest row per key: this project, Spark's usual recipe, Flink.")
-    parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
-    parser.add_argument("--rows", type=whole_number, help="messages, such as 5M")
-    parser.add_argument("--keys", type=whole_number, help="their keys")
+    parser.add_argument(
+        "--engine", action="append", metavar="NAME", help="run only engines whose names begin with this"
+    )
+    parser.add_argument("--rows", type=whole_number, help="use this many messages, such as 5M")
+    parser.add_argument("--keys", type=whole_number, help="use this many keys")
     args = parser.parse_args(given)
     changes = {"rows": args.rows, "keys": args.keys, "runs": args.runs}
     sizes = dataclasses.replace(

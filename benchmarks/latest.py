@@ -240,12 +240,14 @@ def scaling(sizes: Sizes, report: Report) -> None:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("The newest row per key: this project, Spark's usual recipe, Flink, DuckDB and Polars.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
-    parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
-    parser.add_argument("--rows", type=whole_number, help="rows of the comparison with the peers, such as 20M")
-    parser.add_argument("--keys", type=whole_number, help="its keys")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to plot the scaling (PNG or SVG)")
-    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/out")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
+    parser.add_argument(
+        "--engine", action="append", metavar="NAME", help="run only engines whose names begin with this"
+    )
+    parser.add_argument("--rows", type=whole_number, help="compare with the peers on this many rows, such as 20M")
+    parser.add_argument("--keys", type=whole_number, help="use this many keys in it")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the scaling as PNG or SVG")
+    parser.add_argument("--keep", action="store_true", help="keep the results in benchmarks/.cache/out")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
     changes = {"rows": args.rows, "keys": args.keys, "runs": args.runs}

@@ -95,8 +95,8 @@ def table(home: Path) -> pl.DataFrame:
 def main() -> None:
     """Run the queries in turn, check their tables, and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=1_000_000, help="of each side")
-    parser.add_argument("--rows", type=int, default=10_000, help="updates in each batch of a side")
+    parser.add_argument("--keys", type=int, default=1_000_000, help="use this many keys of each side")
+    parser.add_argument("--rows", type=int, default=10_000, help="use this many updates in each batch of a side")
     parser.add_argument("--batches", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--shards", type=int, default=4)

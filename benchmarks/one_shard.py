@@ -238,8 +238,8 @@ def measure(keys: int, rows: int, batches: int, seed: int) -> dict[str, tuple[fl
 def main() -> None:
     """Run the rounds, and print the medians and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=250_000, help="of each side")
-    parser.add_argument("--rows", type=int, default=2_500, help="updates in each batch of a side")
+    parser.add_argument("--keys", type=int, default=250_000, help="use this many keys of each side")
+    parser.add_argument("--rows", type=int, default=2_500, help="use this many updates in each batch of a side")
     parser.add_argument("--batches", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()

@@ -116,13 +116,15 @@ def measure(
 def main() -> None:
     """Run, print the table, draw the plot, write JSON."""
     parser = arguments(__doc__ or "")
-    parser.add_argument("--seconds", type=float, help="how long each run is looked at (default 120; --quick 25)")
-    parser.add_argument("--engines", default=",".join(ENGINES), help="which, separated by commas")
-    parser.add_argument("--loads", help="only these loads at skew 0.5, separated by commas")
-    parser.add_argument("--skews", help="only these skews at load 5, separated by commas")
-    parser.add_argument("--two-class", help="only these loads, of keys with two rates, in bursts")
-    parser.add_argument("--capacity", type=float, help="rows/s of the map alone, to go on after an earlier run")
-    parser.add_argument("--seen", type=Path, nargs="+", metavar="JSON", help="run nothing: what these runs wrote")
+    parser.add_argument("--seconds", type=float, help="measure each run for this long [default: 120, with --quick 25]")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="run only these, separated by commas")
+    parser.add_argument("--loads", help="run only these loads at skew 0.5, separated by commas")
+    parser.add_argument("--skews", help="run only these skews at load 5, separated by commas")
+    parser.add_argument("--two-class", help="run only these loads, of keys with two rates, in bursts")
+    parser.add_argument("--capacity", type=float, help="take the map's rows/s from an earlier run, to continue it")
+    parser.add_argument(
+        "--seen", type=Path, nargs="+", metavar="JSON", help="run nothing, and read the JSON of these runs"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw mean staleness over load")
     given = parser.parse_args()
     if given.seen:

@@ -341,11 +341,11 @@ def _read_bytes(function: str, kind: pa.DataType, rows: int) -> int:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("Continuous queries: one host for all, the fluent API, Spark, and Flink SQL.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
-    parser.add_argument("--engine", action="append", choices=tuple(ENGINES), help="only this peer (may be repeated)")
-    parser.add_argument("--many", action="append", type=int, help="so many hosted queries (may be repeated)")
-    parser.add_argument("--queries", type=int, help="how many queries each peer is given")
-    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/queries")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
+    parser.add_argument("--engine", action="append", choices=tuple(ENGINES), help="run only this peer; repeatable")
+    parser.add_argument("--many", action="append", type=int, help="host this many queries; repeatable")
+    parser.add_argument("--queries", type=int, help="give each peer this many queries")
+    parser.add_argument("--keep", action="store_true", help="keep the results in benchmarks/.cache/queries")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
     sizes = dataclasses.replace(

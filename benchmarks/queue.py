@@ -193,7 +193,7 @@ def orders(sizes: Sizes, report: Report) -> dict[str, Any]:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("The update queue: speed, fixed cost, ten million pending keys, order across shards.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
     sizes = dataclasses.replace(sizes, runs=args.runs or sizes.runs)

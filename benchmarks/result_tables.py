@@ -94,9 +94,11 @@ def _middle(taken: list[tuple[float, float]]) -> str:
 def main() -> None:
     """Measure, and print the parts of a batch for each number of tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, help="on the disk that is meant; the temporary one unless given")
+    parser.add_argument(
+        "--folder", type=Path, help="use this folder, on the disk to measure [default: the temporary one]"
+    )
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--rows", type=int, default=20, help="that change in each table")
+    parser.add_argument("--rows", type=int, default=20, help="change this many rows of each table")
     asked = parser.parse_args()
     batches = 4 if asked.quick else 8
     for count in (10, 30) if asked.quick else (100, 1_000):

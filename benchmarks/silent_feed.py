@@ -198,7 +198,7 @@ def commits(table: Path) -> dict[int, float]:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("A busy and a silent feed in the order of time on Spark, by what is done about the silent one.")
-    parser.add_argument("--seconds", type=float, help="of each run (default 40, with --quick 12)")
+    parser.add_argument("--seconds", type=float, help="run each for this many seconds [default: 40, with --quick 12]")
     args = parser.parse_args(given)
     seconds = args.seconds or (12.0 if args.quick else 40.0)
     introduce()

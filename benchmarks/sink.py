@@ -397,15 +397,21 @@ def _in_line(reading: ReadTimes) -> str:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("What a micro-batch of updates costs in a table that is there, beside what Delta's users do.")
-    parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
-    parser.add_argument("--keys", action="append", type=whole_number, help="only tables of so many keys, such as 10M")
-    parser.add_argument("--updates", action="append", type=whole_number, help="only batches of so many updates")
+    parser.add_argument(
+        "--engine", action="append", metavar="NAME", help="run only engines whose names begin with this"
+    )
+    parser.add_argument(
+        "--keys", action="append", type=whole_number, help="use only tables of this many keys, such as 10M"
+    )
+    parser.add_argument("--updates", action="append", type=whole_number, help="use only batches of this many updates")
     parser.add_argument(
         "--commits",
         type=int,
-        help="only works of so many commits, with --keys any number; 0 for those of the usual few",
+        help="run only works of this many commits, with --keys any number; 0 for those of the usual few",
     )
-    parser.add_argument("--batches", type=int, help="how many (default 32, with --quick 6; slow engines get fewer)")
+    parser.add_argument(
+        "--batches", type=int, help="run this many batches [default: 32, with --quick 6; fewer for slow engines]"
+    )
     args = parser.parse_args(given)
     introduce()
     results: list[Result] = []

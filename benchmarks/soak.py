@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--engine", default="in-place")
     parser.add_argument("--load", type=float, default=5.0)
-    parser.add_argument("--capacity", type=float, help="rows/s of the map alone; measured unless given")
+    parser.add_argument("--capacity", type=float, help="set the map's rows/s [default: measure it]")
     given = parser.parse_args()
     minutes = 4.0 if given.quick else given.minutes
     print(json.dumps(machine()))

@@ -62,8 +62,8 @@ def main() -> None:
     """Run both in turn, and print what a batch takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batches", type=int, default=60, help="of each query")
-    parser.add_argument("--rows", type=int, default=1000, help="in each batch")
+    parser.add_argument("--batches", type=int, default=60, help="run this many batches of each query")
+    parser.add_argument("--rows", type=int, default=1000, help="use this many rows in each batch")
     asked = parser.parse_args()
     spark = us.session("stages", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
     medians: dict[str, list[float]] = {name: [] for name in STAGES}

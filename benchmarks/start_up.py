@@ -118,7 +118,7 @@ def measure_windows(runs: int) -> list[Aim]:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("What a start costs, in multiples of a plain PySpark session.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
     args = parser.parse_args(given)
     runs = args.runs or (1 if args.quick else 3)
     introduce()

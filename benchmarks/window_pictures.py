@@ -205,7 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Draw all pictures; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.window_pictures", description=__doc__)
     folder = Path(__file__).parent.parent / "docs" / "figures"
-    parser.add_argument("--out", type=Path, default=folder, help="where to write them [default: docs/figures]")
+    parser.add_argument(
+        "--out", type=Path, default=folder, help="write the pictures to this folder [default: docs/figures]"
+    )
     given = parser.parse_args(arguments)
     for name, picture in PICTURES.items():
         draw(picture(), given.out / f"{name}.svg")

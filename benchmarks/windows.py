@@ -314,15 +314,17 @@ class Wanted:
 def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("Windows per key: this project, Spark's own windows, and Flink SQL.")
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
-    parser.add_argument("--engine", action="append", choices=(US, SPARK, FLINK), help="only this one (may be repeated)")
+    parser.add_argument("--part", action="append", choices=PARTS, help="run only this part; repeatable")
     parser.add_argument(
-        "--work", action="append", metavar="NAME", help="of the peers' part, works whose names begin so"
+        "--engine", action="append", choices=(US, SPARK, FLINK), help="run only this engine; repeatable"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="where to plot what the part linear measured (PNG or SVG)"
+        "--work", action="append", metavar="NAME", help="run only works of the peers' part whose names begin with this"
     )
-    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/windows")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="plot the measurements of the part linear as PNG or SVG"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the results in benchmarks/.cache/windows")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
     sizes = dataclasses.replace(sizes, runs=args.runs or sizes.runs)

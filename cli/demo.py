@@ -136,9 +136,9 @@ def fixed_cost_s(commits: Sequence[CommitSummary]) -> float | None:
 def least_age_s(fixed_s: float) -> float:
     """Return the least mean age of the rows, if each batch takes `fixed_s` besides its rows.
 
-    With n keys, b of them in a batch, and c seconds a row, a key's turn comes every n/b batches of f + c·b seconds. A
-    row is one batch old when it gets visible, and half a turn older on average: (f + c·b) · (1 + n/2b), which is least
-    at (√f + √(c·n/2))². Before that, the newest update of a key is as old as its updates are apart.
+    Let n be the keys, b those in a batch, and c the seconds per row. A key's turn comes every n/b batches of f + c·b
+    seconds. A row is one batch old when it gets visible, and half a turn older on average: (f + c·b) · (1 + n/2b),
+    which is least at (√f + √(c·n/2))². Before that, the newest update of a key is as old as its updates are apart.
     """
     turn_s = KEYS * SECONDS_A_ROW / LANES
     ranks = [(number + 1) ** SKEW for number in range(KEYS)]

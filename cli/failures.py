@@ -11,16 +11,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from ..conf.errors import OptionError, QueryRefusedError, UpstreamError
+from ..conf.errors import OptionError, QueryRefusedError, SchemaError, UpstreamError, inner_error
 
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 130
 TERMINATED = 143
 
-# Errors of ours cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after
-# it.
-_OURS = re.compile(r"(?:^|\s)upstream\.conf\.errors\.(\w+): (.+?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
 _JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")
 
@@ -39,14 +36,13 @@ def failure_of(error: BaseException) -> CommandFailure:
     """Return the failure to show for an error: UpStream's own message in it, if any, else its most informative line."""
     if isinstance(error, CommandFailure):
         return error
-    if isinstance(error, UpstreamError):
-        misused = isinstance(error, (OptionError, QueryRefusedError))
-        return CommandFailure(str(error), MISUSED if misused else FAILED, "" if misused else _story(error))
+    ours = error if isinstance(error, UpstreamError) else inner_error(error)
+    if ours is not None:
+        misused = isinstance(ours, (OptionError, QueryRefusedError, SchemaError))
+        return CommandFailure(
+            str(ours), MISUSED if misused else FAILED, "" if ours is error and misused else _story(error)
+        )
     text = str(error)
-    ours = _OURS.findall(text)
-    if ours:
-        kind, sentence = ours[-1]
-        return CommandFailure(sentence.strip(), MISUSED if kind == "OptionError" else FAILED, _story(error))
     lines = _PYTHON.findall(text) or _JAVA.findall(text)
     telling = lines[-1] if lines else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     return CommandFailure(telling.strip()[:500], FAILED, _story(error))
@@ -74,7 +70,7 @@ def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
     except Exception as error:
         failure = failure_of(error)
         if record(failure, log):
-            raise CommandFailure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
+            raise CommandFailure(f"{failure.sentence}\nDetails: {log}", failure.code) from error
         raise failure from error
     if code == 0 and chosen is None:
         log.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .live import LiveLine, TimeEstimate, resume_text, waits_for
-from .options import spark_session
+from .options import duration, spark_session
 from .status import commit_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 2_000_000
 _LOOK_S = 0.2
 _IN_THE_STATEMENT = ("checkpointLocation", "path", "key", "eventTime")
-# Seconds between lines if standard error is no terminal.
+# Seconds between lines if standard error is not a terminal.
 _LINE_S = 5.0
 
 
@@ -77,10 +77,8 @@ def follow(job: LatestJob, console: Console, log: Path, until: threading.Event |
     Results are exactly once: stopped at any moment and restarted, the job resumes. If `until` is given, a run ends when
     it is set, and a signal interrupts the run.
     """
-    from ..datasource.spark_reader import check_source
-
     with progress("reading the start of the feed", console):
-        check_source(_source_options(job))  # an error need not wait for Java
+        _check(job)
     if resumed := resume_text(TableFolder(job.checkpoint, job.storage)):
         console.print(resumed, markup=False)
     # Until Spark has started, a signal ends the process at once.
@@ -95,6 +93,34 @@ def follow(job: LatestJob, console: Console, log: Path, until: threading.Event |
     return 0 if ended else stop.code(interrupts=job.once or until is not None)
 
 
+def _check(job: LatestJob) -> None:
+    """Raise the errors of the options, the feed and the table before Java starts."""
+    from pyspark.sql.types import BooleanType
+
+    from ..datasource.spark_reader import check_source
+    from ..sink.spark_writer import check_sink
+    from ..sink.spec.key_names import DELETED
+    from ..sink.table.table import recorded_options
+
+    if job.trigger is not None:
+        duration(job.trigger, "--trigger")
+    schema = check_source(_source_options(job))
+    if schema is None:
+        return
+    given = {"path": job.table, "key": ", ".join(job.key), "checkpointLocation": job.checkpoint}
+    given |= {f"storage.{name}": value for name, value in job.storage.items()}
+    named = {
+        "eventTime": job.time, "sequenceBy": ", ".join(job.sequence) or None, "target": job.target,
+        "metricsLocation": job.metrics, "buckets": job.buckets or recorded_options(given).get("buckets"),
+    }  # fmt: skip
+    given |= {name: str(value) for name, value in named.items() if value is not None}
+    if job.delete_when is not None:
+        names = [name for name in schema.names if name.lower() == job.delete_when.strip("` ").lower()]
+        given["deleteWhen"] = names[0] if names else DELETED
+        schema = schema if names else schema.add(DELETED, BooleanType())
+    check_sink(given, schema)
+
+
 def statements_of(job: LatestJob) -> str:
     """Return the job as a file for `upstream run`; raise OptionError if it has what such a file has not."""
     from ..hosting.journal import check_name
@@ -106,7 +132,7 @@ def statements_of(job: LatestJob) -> str:
     }  # fmt: skip
     without = ", ".join(name for name, value in given.items() if value)
     if without:
-        raise OptionError(f"a job's file has no {without}", hint="leave it out")
+        raise OptionError(f"a job's file has no {without}", hint="remove it")
     if job.time is None and not reads_changes(job.options):
         raise OptionError("a job's source has an event time", expected="--event-time COLUMN")
     if job.delete_when is not None and job.delete_when.strip().isidentifier():
@@ -137,7 +163,7 @@ def _value_of(option: str, value: str) -> str:
 def _run(
     job: LatestJob, spark: SparkSession, console: Console, stop: _Stop, until: threading.Event
 ) -> tuple[LiveLine, bool]:
-    """Run the query; return its live line, and whether it ended other than by a signal."""
+    """Run the query; return its live line, and whether it ended without a signal."""
     from ..sink.figures.summary import read_summaries
 
     seen = _version(job)
@@ -241,7 +267,7 @@ def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:
     if job.once:
         writer = writer.trigger(availableNow=True)
     elif job.trigger is not None:
-        writer = writer.trigger(processingTime=job.trigger)
+        writer = writer.trigger(processingTime=f"{duration(job.trigger, '--trigger')} microseconds")
     return writer.start()
 
 
@@ -313,7 +339,7 @@ class _Stop:
     def code(self, *, interrupts: bool) -> int:
         """Return the exit code of a run: 0 if it follows a feed, which only a signal ends.
 
-        If a signal interrupts a run that would end by itself, the code is the shell's for that signal.
+        If a signal interrupts a run that has an end, the code is the shell's for that signal.
         """
         if not interrupts or self.signal is None:
             return 0

@@ -89,7 +89,7 @@ class LiveLine:
     def farewell(self) -> str:
         """Return a summary of the run, in one sentence."""
         if self.last is None:
-            return "Nothing new came."
+            return "No new rows."
         keys = "" if self.last.keys is None else f"; the table has {self.last.keys:,} keys"
         kept = f"; {self._kept()} of batches" if self.judged else ""
         conflicts = f", {self._conflicting(f'{self.conflicts:,}')}" if self.conflicts else ""
@@ -103,11 +103,10 @@ class LiveLine:
         counts = None if self.last is None else self.last.sources
         if counts is None:
             return ""
-        idle = f" ({counts.late_idle:,} of them because a feed was taken for idle)" if counts.late_idle else ""
+        idle = f" ({counts.late_idle:,} of feeds that counted as idle)" if counts.late_idle else ""
         return (
-            f" Since the checkpoint began {counts.received:,} rows were received; {counts.late:,} of them came "
-            f"late{idle}, "
-            f"{counts.suspects:,} {'is' if counts.suspects == 1 else 'are'} suspect."
+            f" Since the checkpoint began: {counts.received:,} rows received, {counts.late:,} late{idle}, "
+            f"{counts.suspects:,} suspect."
         )
 
     def _conflicting(self, many: str) -> str:
@@ -229,9 +228,7 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
     for feed, bound in bounds.items():
         if bound == BEFORE_ALL:
             many = progress[feed].get("received", 0)
-            return (
-                f"the others wait for {_short(feed)}, of which {many} rows are too few to tell how far it is complete"
-            )
+            return f"the others wait for {_short(feed)}: its {many} rows are too few for a low-watermark"
     if len(bounds) < 2:
         return ""
     last = min(bounds, key=lambda feed: bounds[feed])
@@ -264,7 +261,7 @@ def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
             lines.append(f"{feed}: ended")
             continue
         if bound == NOTHING_YET:
-            lines.append(f"{feed}: too few rows to tell; the others wait for it")
+            lines.append(f"{feed}: too few rows for a low-watermark; the others wait for it")
             continue
         held = bound == last.low_watermark and max(live.values()) != bound
         lines.append(f"{feed}: complete to {bound_text(bound)}" + (_standing(mine, feed) if held else ""))
@@ -286,7 +283,7 @@ def _standing(summaries: Sequence[CommitSummary], feed: str) -> str:
             break
         same = each
     for_us = last.committed_at_us - same.committed_at_us
-    since = f", where it has been for {format_duration_us(for_us)}" if for_us else ""
+    since = f", for {format_duration_us(for_us)} now" if for_us else ""
     return f"; the others wait for it{since}"
 
 

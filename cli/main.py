@@ -47,7 +47,8 @@ def latest(
         typer.Option(
             "--to",
             metavar="TABLE",
-            help="The table: a folder, or an address in an object store. The first run creates it; later runs resume.",
+            help="Write the table to this folder, or address in an object store. The first run creates it; later runs "
+            "resume.",
         ),
     ],
     key: Annotated[
@@ -55,7 +56,7 @@ def latest(
         typer.Option(
             "--key",
             metavar="COLUMN",
-            help="The update key. A row replaces the earlier row with the same value in this column. "
+            help="Set the update key. A row replaces the earlier row with the same value in this column. "
             "For several columns, repeat the option or separate them by commas. "
             "Only change events (--format debezium) name it themselves.",
         ),
@@ -65,7 +66,7 @@ def latest(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="A file, a folder, or a quoted glob. Files may appear and grow. "
+            help="Read a file, a folder, or a quoted glob. Files may appear and grow. "
             "Formats: CSV, JSON lines, Parquet, Zeek; plain, gzip, or zstd. For Kafka: kafka://HOST:PORT/TOPIC. "
             "For another latest table: latest:PATH.",
         ),
@@ -75,8 +76,8 @@ def latest(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="The format of the files or messages, if the name does not give it: csv, json, parquet, zeek, avro, "
-            "protobuf, raw, debezium, or debezium-avro. "
+            help="Set the format of the files or messages, if the name does not give it: csv, json, parquet, zeek, "
+            "avro, protobuf, raw, debezium, or debezium-avro. "
             "With debezium, the position in the source's log orders the rows, and deletions are applied.",
         ),
     ] = None,
@@ -85,15 +86,15 @@ def latest(
         typer.Option(
             "--event-time",
             metavar="COLUMN",
-            help="The event time: the row with the larger value is newer. By default the row that arrives later is.",
+            help="Name the event time: the row with the larger value is newer. By default, the later row is newer.",
         ),
     ] = None,
     sequence_by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Columns that order the rows of a key in place of the event time, such as a log position: the row "
-            "with the larger values is newer. For several columns, repeat the option or separate them by commas.",
+            help="Order the rows of a key by these columns, such as a log position, in place of the event time. The "
+            "row with the larger values is newer. For several columns, repeat the option or separate them by commas.",
         ),
     ] = None,
     select: Annotated[
@@ -102,15 +103,14 @@ def latest(
             metavar="COLUMNS",
             help="Compute columns in SQL, in place of the feed's own: "
             "'data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid'. "
-            "--key, --time, and --where then name these.",
+            "--key, --event-time, and --where then name these.",
         ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
             metavar="SQL",
-            help="Keep only rows for which this is true. "
-            "The table then holds the newest of [italic]those[/italic] rows.",
+            help="Keep only rows for which this is true. The table then holds the newest of these rows.",
         ),
     ] = None,
     delete_when: Annotated[
@@ -118,18 +118,18 @@ def latest(
         typer.Option(
             "--delete-when",
             metavar="SQL",
-            help="A row for which this is true deletes its key, such as \"op = 'd'\". "
-            "The name of a boolean column alone keeps that column out of the table.",
+            help="Delete the key of a row for which this is true, such as \"op = 'd'\". "
+            "If it is the name of a boolean column, the table does not get that column.",
         ),
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Read what is there now, then exit. By default, follow the feed until Ctrl-C."),
+        typer.Option("--once", help="Read the present rows, then exit. By default, follow the feed until Ctrl-C."),
     ] = False,
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="Where the query keeps its progress.  [dim]\\[default: TABLE_checkpoint][/dim]"
+            metavar="FOLDER", help="Keep the query's progress in this folder.  [dim]\\[default: TABLE_checkpoint][/dim]"
         ),
     ] = None,
     option: Annotated[
@@ -147,7 +147,8 @@ def latest(
         int | None,
         typer.Option(
             min=1,
-            help="Divide a new table into so many parts by its key.  [dim]\\[default: by --expected-keys, or 16][/dim]",
+            help="Divide a new table into this many parts by its key.  "
+            "[dim]\\[default: by --expected-keys, or 16][/dim]",
         ),
     ] = None,
     expected_keys: Annotated[
@@ -156,14 +157,14 @@ def latest(
             "--expected-keys",
             min=1,
             metavar="NUMBER",
-            help="How many keys you expect. A new table gets a part for each 500,000, and at least 16.",
+            help="Expect this many keys. A new table gets a part for each 500,000 keys, and at least 16.",
         ),
     ] = None,
     trigger: Annotated[
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="The least time between batches, such as '1 second'. "
+            help="Wait at least this long between batches, such as '1 second'. "
             "By default, a batch starts as soon as there are rows.",
         ),
     ] = None,
@@ -171,7 +172,7 @@ def latest(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="A bound on staleness, such as 'p99 < 10 s'. The live line shows how many batches met it.",
+            help="Set a bound on staleness, such as 'p99 < 10 s'. The live line shows how many batches met it.",
         ),
     ] = None,
     metrics: Annotated[
@@ -197,9 +198,9 @@ def latest(
 
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to ./latest[/bold]
 
-    The live line shows the rows per second that come in, the keys in the table, and how many updates were superseded.
-    Then come the rows that conflict (same key and time, other content) and the staleness of the last commit. At the end
-    are the time up to which the table is complete, and how long the last batch took.
+    The live line shows the rows per second, the keys in the table, and the superseded updates. Then come conflicts
+    (same key and time, other content) and the staleness of the last commit. The last figures are the time up to which
+    the table is complete, and the duration of the last batch.
     """
     from .latest import LatestJob, follow, statements_of
 
@@ -217,7 +218,7 @@ def latest(
         options["where"] = where
     base = to.rstrip("/")
     if checkpoint is None and is_remote(to):
-        raise CommandFailure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
+        raise CommandFailure("The table is in an object store. Name a checkpoint with --checkpoint.", 2)
     job = LatestJob(
         source=source,
         key=tuple(_key(key or [])),
@@ -248,25 +249,23 @@ def latest(
 
 @app.command()
 def plan(
-    rate: Annotated[float, typer.Option(help="How many rows arrive per second.")],
-    keys: Annotated[int, typer.Option(min=1, help="How many keys there are.")],
-    cost: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long it takes to process one row, such as '0.5ms'.")
-    ],
+    rate: Annotated[float, typer.Option(help="Set the rows that arrive per second.")],
+    keys: Annotated[int, typer.Option(min=1, help="Set the number of keys.")],
+    cost: Annotated[str, typer.Option(metavar="DURATION", help="Set the time to process one row, such as '0.5ms'.")],
     skew: Annotated[
-        float, typer.Option(min=0, help="The skew of updates over keys, as Zipf's exponent; 0 means none.")
+        float, typer.Option(min=0, help="Set the skew of updates over keys, as Zipf's exponent; 0 means none.")
     ] = 0.0,
     fixed: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="How long each batch takes besides its rows. Rows are then processed in batches."
+            metavar="DURATION", help="Set the time of a batch besides its rows. Rows are then processed in batches."
         ),
     ] = "0s",
     budget: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="The maximum number of rows in a batch.  [dim]\\[default: 1; with --fixed, all rows that wait][/dim]",
+            help="Limit the rows in a batch.  [dim]\\[default: 1; with --fixed, all rows that wait][/dim]",
         ),
     ] = None,
     policy: Annotated[
@@ -277,20 +276,20 @@ def plan(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="A bound on staleness, such as 'p99 < 10 s'. The exit code is 1 if no policy meets it.",
+            help="Set a bound on staleness, such as 'p99 < 10 s'. The exit code is 1 if no policy meets it.",
         ),
     ] = None,
     long: Annotated[
         str | None,
-        typer.Option("--for", metavar="DURATION", help="How long to simulate.  [dim]\\[default: long enough][/dim]"),
+        typer.Option("--for", metavar="DURATION", help="Simulate this long.  [dim]\\[default: long enough][/dim]"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="The number of runs for each policy.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Run each policy this many times.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Print only the first, rough answer.")] = False,
 ) -> None:
     """Predict the staleness of each policy by simulation, before you build anything.
 
-    A rough answer comes within seconds, and a better one after it. The rough answer processes several rows as one; its
-    staleness is off by at most 1/50 of the time in which every key is processed once.
+    A rough answer comes within seconds, and a better one after it. The rough answer processes several rows as one. Its
+    error is at most 1/50 of the time in which every key is processed once.
 
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
@@ -318,9 +317,9 @@ def plan(
 @app.command()
 def demo(
     seconds: Annotated[
-        float, typer.Option(min=5, help="How long to compare the tables, once each key has a row.")
+        float, typer.Option(min=5, help="Compare the tables for this long, once each key has a row.")
     ] = 30,
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to put the tables and the plot.")] = Path(
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Put the tables and the plot here.")] = Path(
         "upstream-demo"
     ),
 ) -> None:
@@ -338,19 +337,22 @@ def demo(
 def serve(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]TABLE…", help="The folders or addresses of tables, each with its name in SQL."),
+        typer.Argument(
+            metavar="[NAME=]TABLE…", help="Serve these tables: folders or addresses, each with its name in SQL."
+        ),
     ],
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="FOLDER",
-            help="The table of [bold]upstream latest --metrics[/bold]. Adds a view NAME_freshness for each table.",
+            help="Read this table of [bold]upstream latest --metrics[/bold], and add a view NAME_freshness for each "
+            "table.",
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on. Anyone who can reach it can read and write as you can.")
+        str, typer.Option(help="Listen on this address. Anyone who can reach it can read and write as you can.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 10000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Listen on this port.")] = 10000,
     master: Master = None,
     conf: SparkConf = None,
 ) -> None:

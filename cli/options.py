@@ -88,7 +88,7 @@ def spark_session(
 Master = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+        metavar="URL", help="Set Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
     ),
 ]
 SparkConf = Annotated[
@@ -111,8 +111,8 @@ Log = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where Spark's output and the details of an error go.  "
-        "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
+        help="Write Spark's output and the details of an error to this file.  "
+        "[dim]\\[default: a file in the temporary folder][/dim]",
     ),
 ]
 
@@ -234,10 +234,10 @@ _CONNECTORS = {
     "files": "Read present and future files: CSV, JSON lines, Parquet, or Zeek; plain, gzip, or zstd.",
     "kafka": "Read Kafka topics; each partition is a feed (`topic/3`). Besides the columns of the value, a schema can "
     "name fields of the message: `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_timestampType`, and "
-    "`_headers`. `key` and `time` can name them without a schema. The connector needs the extra `kafka`.",
+    "`_headers`. `key` and `eventTime` can name them without a schema. The connector needs the extra `kafka`.",
     "latest": "Read a table that UpStream's sink writes: first its rows at the start of the first run, then the rows "
-    "that each commit applies. `key` and `time` are the table's own unless you set them. With the table's own time, "
-    "`watermark` is `from_table`: the low-watermarks in the table's commits.",
+    "that each commit applies. `key` and `eventTime` are the table's own unless you set them. With the table's own "
+    "time, `watermark` is `from_table`: the low-watermarks in the table's commits.",
     "replay": "Play recorded files against the clock. All options of `connector=files` are there, too.",
     "synthetic": "Generate feeds from a seed.",
 }

@@ -100,9 +100,9 @@ def print_plan(
         answer = predict(question, BETTER, lambda: progress.advance(task))
     console.print(f"{'Simulated' if small else 'Better answer,'} {_basis(answer)}:")
     _print_table(answer.predictions, console, target)
-    console.print("Staleness from arrival to commit, as a reader of a random key at a random moment sees it.")
+    console.print("Staleness is from arrival to commit, for a random key at a random moment.")
     if any(each.grows for each in answer.predictions):
-        console.print("(grows): not yet at its end when the run ended; a longer --for shows more.")
+        console.print("(grows): still rising at the end of the run; simulate longer with --for.")
     return _met(answer.predictions, target)
 
 

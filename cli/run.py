@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-File = Annotated[str, typer.Argument(metavar="FILE", help="A file of CREATE statements, such as job.sql.")]
-To = Annotated[str, typer.Option("--to", metavar="FOLDER", help="Where the tables go, one folder for each view.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="Read the CREATE statements of this file, such as job.sql.")]
+To = Annotated[str, typer.Option("--to", metavar="FOLDER", help="Put the tables here, one folder for each view.")]
 Checkpoint = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"),
+    typer.Option(
+        metavar="FOLDER", help="Keep the job's progress in this folder.  [dim]\\[default: FOLDER_checkpoint][/dim]"
+    ),
 ]
 
 
@@ -43,13 +45,13 @@ Checkpoint = Annotated[
 def run(
     file: File,
     to: To,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Read the present rows, then exit.")] = False,
     batch_duration: Annotated[
         str | None,
         typer.Option(
             "--batch-duration",
             metavar="TIME",
-            help="The intended duration of a batch, such as '2 seconds'. If it is too short for all results, some "
+            help="Set the intended duration of a batch, such as '2 seconds'. If it is too short for all results, some "
             "wait, by the weights of their views.",
         ),
     ] = None,
@@ -61,14 +63,14 @@ def run(
 ) -> None:
     """Run the job that a file of SQL defines: each materialized view keeps a table, exactly once.
 
-    A later run resumes. If the file has changed otherwise than by additions, [bold]upstream apply[/bold] shows and
-    makes the change.
+    A later run resumes, and takes up additions to the file. For any other change of the file, use
+    [bold]upstream apply[/bold].
 
     [bold]upstream run job.sql --to ./lake --once[/bold]
     """
     place = checkpoint_of(to, checkpoint)
     statements, storage = _definitions(file), storage_options(option)
-    _refuse_changes(place, statements, storage)
+    _check(absolute_location(to), place, statements, storage)
 
     def work(path: Path) -> int:
         from ..api.job import sql
@@ -82,7 +84,7 @@ def run(
             job = sql(spark, Path(file), to=absolute_location(to), checkpoint=place, **options)
             trigger: dict[str, Any] = {"availableNow": True} if once else {}
             query = job.start(batch_duration=batch_duration, **trigger)
-            messages.print(f"{len(statements)} definitions run. Checkpoint: {place}", markup=False)
+            messages.print(f"Running {len(statements)} definitions. Checkpoint: {place}", markup=False)
             try:
                 _wait(query, place, messages)
                 code = 0
@@ -106,8 +108,8 @@ def apply(
 ) -> None:
     """Show how a job differs from its file, and with --yes make the job match it.
 
-    The job may run meanwhile: it takes the whole change over with its next batch. Needs no Java. Of Spark's
-    properties, spark.sql.session.timeZone counts: it is the time zone of new texts' functions of timestamps.
+    A job that is running makes the whole change with its next batch. The command needs no Java. Timestamp functions of
+    new definitions use the time zone of --conf spark.sql.session.timeZone.
     """
     from ..expressions.zones import zone_of_session
     from ..hosting.job_file import apply as apply_file
@@ -122,20 +124,22 @@ def apply(
     for each in found:
         typer.echo(str(each))
     if not found:
-        typer.echo("nothing to change")
+        typer.echo("Nothing to change.")
     elif not yes:
-        typer.echo("--yes makes this change")
+        typer.echo("To make this change, add --yes.")
 
 
 @commands.command()
 def fmt(
-    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Files of statements; - is standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE…", help="Format these files of statements; - is standard input.")
+    ],
     check: Annotated[
         bool,
         typer.Option("--check", help="Change nothing. Print the differences; if there are any, the exit code is 1."),
     ] = False,
 ) -> None:
-    """Lay files of SQL out: keywords in capitals, a line for each clause, all comments in their place.
+    """Format files of SQL: keywords in capitals, a line for each clause, all comments in their place.
 
     [bold]upstream fmt job.sql[/bold]
     """
@@ -151,7 +155,7 @@ def fmt(
             raise CommandFailure(f"{file}: {error}", MISUSED) from error
         different = different or made != text
         if check:
-            for line in unified_diff(text.splitlines(), made.splitlines(), file, f"{file}, laid out", lineterm=""):
+            for line in unified_diff(text.splitlines(), made.splitlines(), file, f"{file}, formatted", lineterm=""):
                 typer.echo(line)
         elif file == "-":
             typer.echo(made, nl=False)
@@ -180,14 +184,17 @@ def check_texts(statements: Iterable[Statement]) -> None:
             on_deep_stack(partial(parse, each.text))
 
 
-def _refuse_changes(checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str]) -> None:
-    """Refuse a file that changes what a job has, before Spark starts."""
+def _check(to: str, checkpoint: str, wanted: Sequence[Definition], storage: Mapping[str, str]) -> None:
+    """Refuse a file with errors, or that changes what a job has, before Spark starts."""
+    from ..api.job import check_definitions
     from ..hosting.job_file import differences, refuse_changes
     from ..hosting.journal import Journal
     from ..hosting.registry import registry_now
 
     if Journal(checkpoint).started():
         refuse_changes(differences(wanted, registry_now(checkpoint), storage, None))
+    else:
+        check_definitions(wanted, to, storage)
 
 
 def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> None:
@@ -205,7 +212,7 @@ def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> None:
 def checkpoint_of(to: str, checkpoint: str | None) -> str:
     """Return the checkpoint of the job whose tables are below a folder."""
     if checkpoint is None and is_remote(to):
-        raise CommandFailure("The tables are in an object store: name a checkpoint with --checkpoint.", MISUSED)
+        raise CommandFailure("The tables are in an object store. Name a checkpoint with --checkpoint.", MISUSED)
     return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")
 
 

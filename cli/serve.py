@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location
+from ..conf.locations import absolute_location, is_remote
 from ..delta_format.latest_table import OWN_COLUMNS
 from .failures import FAILED, CommandFailure
 
@@ -52,7 +52,11 @@ class ServeRequest:
 def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
     """Serve until Ctrl-C or SIGTERM, or raise a Failure if a table is missing or the port is taken."""
     from ..conf.session import session
+    from ..delta_format.scan import open_table
 
+    for location in (*served.tables.values(), served.metrics):
+        if location is not None and not is_remote(location):  # a store's credentials may be Spark's alone
+            open_table(location, {})
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

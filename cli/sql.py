@@ -69,29 +69,29 @@ def sql(
     statements: Annotated[
         str | None,
         typer.Argument(
-            help="Statements, separated by semicolons: CREATE SOURCE and others, and last the query to show. Without "
-            "them, type statements at a prompt, or pipe them in; \\? lists them.",
+            help="Run these statements, separated by semicolons: CREATE SOURCE and others, and last the query to show. "
+            "Without them, type statements at a prompt, or pipe them in; \\? lists them.",
             show_default=False,
         ),
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A file of statements to run first, such as job.sql."),
+        typer.Option("--file", "-f", metavar="FILE", help="Run the statements of this file first, such as job.sql."),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
             metavar="FOLDER",
-            help="Where the tables go, one folder for each query.  [dim]\\[default: a temporary folder][/dim]",
+            help="Put the tables here, one folder for each query.  [dim]\\[default: a temporary folder][/dim]",
         ),
     ] = None,
-    name: Annotated[str, typer.Option(help="The name of the query, and of its table.")] = "result",
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, print the result, and exit.")] = False,
+    name: Annotated[str, typer.Option(help="Name the query and its table.")] = "result",
+    once: Annotated[bool, typer.Option("--once", help="Read the present rows, print the result, and exit.")] = False,
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="Where the job keeps its progress.  [dim]\\[default: FOLDER_checkpoint][/dim]"
+            metavar="FOLDER", help="Keep the job's progress in this folder.  [dim]\\[default: FOLDER_checkpoint][/dim]"
         ),
     ] = None,
     option: StorageOptions = None,
@@ -101,9 +101,9 @@ def sql(
 ) -> None:
     """Run a continuous query, or several at a prompt, and show their results as they change.
 
-    Each registered query keeps a table, exactly once. With --to, a later run resumes. Statements without SELECT and
-    CREATE SOURCE show or change the job of --to or --checkpoint, which may run meanwhile, and need no Java. The time
-    zone of functions of timestamps is --conf spark.sql.session.timeZone.
+    Each materialized view keeps a table, exactly once. With --to, a later run resumes. Statements other than SELECT and
+    CREATE SOURCE show or change the job of --to or --checkpoint, also while it runs, and need no Java. Timestamp
+    functions use the time zone of --conf spark.sql.session.timeZone.
 
     [bold]upstream sql "CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');
     SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"[/bold]
@@ -145,6 +145,7 @@ def run_sql(job: SqlJob, log: Path) -> int:
     from .sql_shell import Shell
 
     messages = Console(stderr=True, highlight=False)
+    _check(job)
     if resumed := resume_text(folder_at(job.checkpoint)):
         messages.print(resumed, markup=False, soft_wrap=True)
     with spark_session("upstream sql", messages, log, job.master, job.conf, once=job.once) as spark:
@@ -162,6 +163,27 @@ def run_sql(job: SqlJob, log: Path) -> int:
                 if not is_remote(location):
                     shutil.rmtree(location, ignore_errors=True)
     return 0
+
+
+def _check(job: SqlJob) -> None:
+    """Raise the errors of statements that only define and select, before Spark starts."""
+    from ..api.job import check_definitions
+    from ..hosting.job_file import definitions
+    from ..hosting.journal import Journal
+    from ..hosting.registry import registry_now
+    from ..language import bind
+    from ..language.statements import Create, Definition, Select
+
+    given = job.statements or []
+    selects = [each for each in given if isinstance(each, Select)]
+    if Journal(job.checkpoint).settings() is not None:
+        if len(selects) == len(given):
+            for each in selects:
+                bind(each.text, registry_now(job.checkpoint).catalog)
+    elif all(isinstance(each, Definition | Select) for each in given):
+        shown = [Create(f"select_{number}", each.text) for number, each in enumerate(selects, 1)]
+        known = definitions([each for each in given if not isinstance(each, Select)])
+        check_definitions([*known, *shown], job.to, job.storage)
 
 
 def _change(job: SqlJob) -> None:

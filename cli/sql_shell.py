@@ -189,31 +189,31 @@ class Shell:
                 self._say(self._queries.explain(text))
             case CreateSource(name):
                 self._define_source(statement)
-                self._note(f"{name} can be named in queries.")
+                self._note(f"Created source {name}.")
             case CreateFunction(name):
                 record(self._queries.checkpoint, Change("function", name, statement.statement))
-                self._note(f"{name} can be called in queries.")
+                self._note(f"Created function {name}.")
             case CreateTable(name, path):
                 self._queries.table(name, path)
-                self._note(f"{name} can be named in queries, as it is now.")
+                self._note(f"Created table {name}, at its present version.")
             case Refresh(name):
                 self._queries.refresh(name)
-                self._note(f"{name} is read again.")
+                self._note(f"Refreshed table {name}.")
             case ShowCreate(name):
                 self._say(created(name, self._registry()))
             case Create(name, text, True):
                 self._queries.create_view(name, text)
-                self._note(f"{name} can be named in queries.")
+                self._note(f"Created view {name}.")
             case Create(name, text, _, weight, buckets):
                 self._queries.create(name, text, weight=weight, buckets=buckets)
                 self._job.start()
-                self._note(f"{name} is registered. Its table: {self._registered(name).location}")
+                self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")
             case Alter(name, _, _, bool(active)):
                 (self._queries.activate if active else self._queries.deactivate)(name)
-                self._note(f"{name} is {'resumed' if active else 'paused'}.")
+                self._note(f"{'Resumed' if active else 'Paused'} {name}.")
             case Alter(name, text, weight):
                 self._queries.alter(name, text, weight=weight)
-                self._note(f"{name} is altered.")
+                self._note(f"Altered {name}.")
             case Drop():
                 self._drop(statement)
             case Select(text):
@@ -293,7 +293,7 @@ class Shell:
         if kind == "MATERIALIZED VIEW":
             location = self._registered(name).location
             self._queries.drop(name, delete_table=statement.purge)
-            self._note(f"{name} is dropped. Its table {'goes' if statement.purge else 'stays'}: {location}")
+            self._note(f"Dropped {name}. Its table {'goes too' if statement.purge else 'remains'}: {location}")
             return
         if statement.cascade:
             for each_kind, each in readers_of(name, self._registry()):
@@ -302,7 +302,7 @@ class Shell:
             record(self._queries.checkpoint, Change("drop_function", name))
         else:
             (self._queries.drop_view if kind == "VIEW" else self._queries.drop_table)(name)
-        self._note(f"{name} is dropped.")
+        self._note(f"Dropped {name}.")
 
     def _describe(self, name: str | None) -> None:
         from rich.table import Table

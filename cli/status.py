@@ -92,7 +92,7 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
         return
     console.print(f"{path}, version {table.version()}: {_written_by(writer)}")
     if last is None:
-        console.print("No query has committed to it, as far as the log goes.")
+        console.print("The log has no commit of a query.")
         return
     ago = format_duration_us(max(now - last.committed_at_us, 0))
     keys = "" if last.keys is None else f"{last.keys:,} keys; "
@@ -111,7 +111,7 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
     if as_json:
         console.out(frame.write_ndjson(), end="", highlight=False)
         return
-    table = Table("query", "weight", "active", "whole from", "staleness", "waiting", "text", box=None)
+    table = Table("query", "weight", "active", "complete from", "staleness", "waiting", "text", box=None)
     for name, text, weight, active, reason, complete_from, *ages in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
         since = (
@@ -130,7 +130,7 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def _written_by(writer: str | None) -> str:
-    return "no query is writing it" if writer is None else f"query {writer} is writing it"
+    return "no query writes it" if writer is None else f"query {writer} writes it"
 
 
 def _applied(summary: CommitSummary) -> str:
@@ -195,7 +195,7 @@ def show(
     wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        raise CommandFailure(f"The table has no column {', '.join(unknown)}; it has {', '.join(names)}.", MISUSED)
+        raise CommandFailure(f"The table has no column {', '.join(unknown)}. It has {', '.join(names)}.", MISUSED)
     try:
         matching = frame if where is None else _where(frame, where)
         found = int(matching.select(pl.len()).collect().item())

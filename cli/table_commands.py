@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-_Table = Annotated[str, typer.Argument(help="The table's folder or address.")]
+_Table = Annotated[str, typer.Argument(help="Use the table in this folder, or at this address.")]
 
 
 class Format(str, enum.Enum):
@@ -35,7 +35,7 @@ class Format(str, enum.Enum):
 @commands.command()
 def show(
     table: _Table,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The maximum number of rows; 0 means all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Print at most this many rows; 0 means all.")] = 20,
     where: Annotated[
         str | None,
         typer.Option(
@@ -46,18 +46,20 @@ def show(
         str | None,
         typer.Option(
             metavar="COLUMNS",
-            help="The columns to print, separated by commas.  [dim]\\[default: all of your own][/dim]",
+            help="Print these columns, separated by commas.  [dim]\\[default: all of your own][/dim]",
         ),
     ] = None,
     order_by: Annotated[
-        str | None, typer.Option(metavar="SQL", help='The order of the rows, such as "speed DESC".')
+        str | None, typer.Option(metavar="SQL", help='Sort the rows by this, such as "speed DESC".')
     ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…).")
     ] = False,
     output: Annotated[
         Format,
-        typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line."),
+        typer.Option(
+            "--format", case_sensitive=False, help="Choose the form of the output; json is one object per line."
+        ),
     ] = Format.TABLE,
     option: StorageOptions = None,
 ) -> None:
@@ -86,16 +88,15 @@ def check(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="The input that the table was made from, as Parquet or a Delta table. "
-            "Reports rows that are newer there than in the table.",
+            help="Compare with the table's input, as Parquet or a Delta table, and report rows that are newer there.",
         ),
     ] = None,
     option: StorageOptions = None,
 ) -> None:
-    """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1
-    if anything is wrong.
+    """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded.
 
-    Reads the whole table, a bucket at a time, also while a query writes to it.
+    The command reads the whole table, a bucket at a time, also while a query writes to it. If anything is wrong, the
+    exit code is 1.
 
     [bold]upstream check ./latest --source 'archive/'[/bold]
     """
@@ -106,42 +107,51 @@ def check(
     say = _console()
     say.print(
         f"{report.location}, version {report.version}: {report.rows:,} rows in {report.buckets} buckets, "
-        f"{report.files:,} files; {report.tombstones:,} deletions are remembered"
+        f"{report.files:,} files; {report.tombstones:,} tombstones"
     )
     log = report.log
-    checkpoint = "no checkpoint yet" if log.checkpoint is None else f"a checkpoint of version {log.checkpoint}"
-    say.print(f"log: from version {log.first} on, {checkpoint}, {log.since:,} to be read after it", style="dim")
+    checkpoint = "no checkpoint" if log.checkpoint is None else f"checkpoint at version {log.checkpoint}"
+    say.print(f"log: from version {log.first}, {checkpoint}, {log.since:,} entries after it", style="dim")
     if report.compared is not None:
         say.print(f"source: {report.compared:,} keys compared", style="dim")
     if report.wanted_buckets is not None:
         say.print(
-            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then rewrites; "
-            f"`upstream rebucket {table} {report.wanted_buckets}` makes them smaller",
+            f"outgrown: {report.rows // report.buckets:,} rows per bucket, which makes batches slow; "
+            f"run `upstream rebucket {table} {report.wanted_buckets}`",
             style="yellow",
         )
     for finding in report.findings:
-        say.print(f"wrong: {finding.text}" + ("" if finding.mends else "; repair does not mend this"), style="red")
+        say.print(
+            f"wrong: {finding.text}" + ("" if finding.mends else "; `upstream repair` cannot repair this"), style="red"
+        )
     if not report.healthy:
         if any(finding.mends for finding in report.findings):
-            say.print(f"`upstream repair {table} --dry-run` says what can be mended")
+            say.print(f"`upstream repair {table} --dry-run` lists the repairs")
         raise typer.Exit(1)
-    compared = "" if report.compared is None else ", nothing in the source is newer"
+    compared = "" if report.compared is None else ", no row of the source is newer"
     say.print(
-        f"right: one row per key, each in its bucket; files, deletions, log and counts as recorded{compared}",
+        f"ok: one row per key, each in its bucket; files, deletions, log and counts as recorded{compared}",
         style="green",
     )
 
 
 @commands.command()
 def repair(
-    table: Annotated[str, typer.Argument(help="The table's folder or address. Stop the query that writes to it.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="Repair the table in this folder, or at this address. First stop the query that writes to it."
+        ),
+    ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")
     ] = False,
     orphans: Annotated[
         bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")
     ] = False,
-    retention: Annotated[str, typer.Option(metavar="DURATION", help="How old such files must be.")] = "7 days",
+    retention: Annotated[
+        str, typer.Option(metavar="DURATION", help="Remove only files that are older than this.")
+    ] = "7 days",
     force: Annotated[
         bool,
         typer.Option(
@@ -154,8 +164,8 @@ def repair(
 ) -> None:
     """Repair what [bold]upstream check[/bold] finds, in one commit, and print each change.
 
-    Of a key with several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files
-    leave the table. Prints the number of rows before and after, and the version to which you can go back.
+    If a key has several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files
+    leave the table. The output ends with the number of rows before and after, and the version to restore.
 
     [bold]upstream repair ./latest --dry-run[/bold]
     """
@@ -177,13 +187,13 @@ def repair(
     for text in repairs.left:
         say.print("left: " + text, style="red")
     if not repairs.done and not repairs.left:
-        say.print("nothing to mend", style="green")
+        say.print("nothing to repair", style="green")
     else:
         say.print(f"rows: {repairs.rows_before:,} before, {repairs.rows_after:,} after")
         say.print(f"{repairs.location} is at version {repairs.version}", style="dim")
         if repairs.version != repairs.version_before:
             back = f"RESTORE TABLE delta.`{repairs.location}` TO VERSION AS OF {repairs.version_before}"
-            say.print(f"to go back to how it was: {back}", style="dim")
+            say.print(f"to undo: {back}", style="dim")
     if repairs.left:
         raise typer.Exit(1)
 
@@ -192,7 +202,7 @@ def repair(
 def rebucket(
     table: _Table,
     buckets: Annotated[
-        int, typer.Argument(min=1, help="The new number of parts: one for each 500,000 to 1 million keys.")
+        int, typer.Argument(min=1, help="Set the number of parts: one for each 500,000 to 1 million keys.")
     ],
     option: StorageOptions = None,
 ) -> None:
@@ -204,20 +214,24 @@ def rebucket(
 
     with progress(f"dividing {table}"):
         version = rebucket_table(table, buckets, storage=storage_options(option))
-    typer.echo(f"{table} has {buckets} buckets from version {version} on")
+    typer.echo(f"{table} has {buckets} buckets since version {version}")
 
 
 @commands.command("set-history")
 def set_history(
     table: _Table,
     rows: Annotated[
-        str, typer.Argument(metavar="HISTORY", help="What the table keeps of each key: 'latest', or 'latest N'.")
+        str,
+        typer.Argument(
+            metavar="HISTORY", help="Keep the newest row of each key, 'latest', or its newest N rows, 'latest N'."
+        ),
     ],
     option: StorageOptions = None,
 ) -> None:
-    """Change how many of the newest rows of each key a table keeps. If it keeps fewer, the others leave it at once.
+    """Change how many of the newest rows of each key a table keeps.
 
-    Readers continue. Restart the query that writes to it, with the new [bold]history[/bold].
+    If it keeps fewer, the others leave it at once. Readers continue. Restart the query that writes to it, with the new
+    [bold]history[/bold].
 
     [bold]upstream set-history ./latest 'latest 3'[/bold]
     """
@@ -225,7 +239,7 @@ def set_history(
 
     with progress(f"rewriting {table}"):
         version = change_history(table, rows, storage=storage_options(option))
-    typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
+    typer.echo(f"{table} keeps {rows.strip().lower()} since version {version}")
 
 
 @commands.command()
@@ -236,7 +250,7 @@ def erase(
         typer.Option(
             "--key",
             metavar="[COLUMN=]VALUE",
-            help="The key: one value for each of its columns. With one column, you can leave its name out.",
+            help="Set the key: one value for each of its columns. For a key of one column, its name is optional.",
         ),
     ],
     output: Annotated[
@@ -244,13 +258,15 @@ def erase(
         typer.Option(
             "--output",
             metavar="TABLE",
-            help="A dead-letter table that the table's log does not name. Repeatable.",
+            help="Search this dead-letter table, too, which the table's log does not name. Repeatable.",
         ),
     ] = None,
     index_location: Annotated[
         str | None,
         typer.Option(
-            "--index-location", metavar="FOLDER", help="The value of the query's option indexLocation, if set."
+            "--index-location",
+            metavar="FOLDER",
+            help="Give the value of the query's option indexLocation, if it is set.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -258,11 +274,10 @@ def erase(
     ] = False,
     option: StorageOptions = None,
 ) -> None:
-    """Erase a key for good: its rows, dead rows, recorded deletions, dead letters, and this machine's
-    index cache.
+    """Erase a key for good, with its dead rows, recorded deletions, dead letters, and this machine's index cache.
 
-    Prints what remains, and until when: earlier versions hold the key until their retention ends. A query can write to
-    the table meanwhile.
+    The output lists what remains, and until when: earlier versions hold the key until their retention ends. A query can
+    write to the table meanwhile.
 
     [bold]upstream erase ./latest --key 4711 --dry-run[/bold]
 
@@ -293,15 +308,13 @@ def maintain(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="How long a version stays readable after the next one.  "
+            help="Keep a version readable for this long after the next one.  "
             "[dim]\\[default: what the table records][/dim]",
         ),
     ] = None,
     versions: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="The maximum number of versions to keep.  [dim]\\[default: what the table records][/dim]"
-        ),
+        typer.Option(min=1, help="Keep at most this many versions.  [dim]\\[default: what the table records][/dim]"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what the command would remove, and change nothing.")
@@ -316,10 +329,10 @@ def maintain(
     ] = False,
     option: StorageOptions = None,
 ) -> None:
-    """Remove what is past its retention from a table: log entries, data files, and files that failed tasks left.
+    """Remove what is past its retention from a table: log entries, data files, and files of failed tasks.
 
-    A query does this between its batches (option maintenance=auto). Use the command if its query has that off. The
-    query can keep running.
+    With the option maintenance=auto, a query does this between its batches. Use the command if its query has that off,
+    also while the query runs.
 
     [bold]upstream maintain ./latest --dry-run[/bold]
 
@@ -348,14 +361,14 @@ def release(
     """Let another query write to a table at once, after you stopped the one that did.
 
     You need it only if that query ran on another machine, or in a process that is still alive. A query that still runs
-    takes the table again with its next batch, or fails if another query has it by then.
+    takes the table again with its next batch, or fails if another query has taken it.
     """
     from ..conf.locations import absolute_location
     from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
 
     taken = TableLease(TableFolder(absolute_location(table), storage_options(option))).release()
-    typer.echo("no query held it" if taken is None else f"taken from query {taken.holder}")
+    typer.echo("no query held the table" if taken is None else f"released from query {taken.holder}")
 
 
 @commands.command()
@@ -366,7 +379,7 @@ def status(
 ) -> None:
     """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
 
-    Of the checkpoint of continuous queries, print the queries: state, reason, staleness.
+    For the checkpoint of continuous queries, print the queries: state, reason, staleness.
 
     [bold]upstream status ./latest[/bold]
     """
@@ -379,13 +392,15 @@ def status(
 def list_commits(
     table: _Table,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=0, help="Print at most this many of the last commits; 0 means all in the log."
+        ),
     ] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each commit.")] = False,
     option: StorageOptions = None,
 ) -> None:
-    """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
-    complete.
+    """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and completeness.
 
     [bold]upstream commits ./latest --limit 5[/bold]
     """
@@ -399,17 +414,17 @@ def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:
     lines = [
         (
             f"{verb}: {done.rows:,} rows, {done.dead:,} rows marked as dead, "
-            f"{done.tombstones:,} remembered deletions of {done.location}"
+            f"{done.tombstones:,} tombstones of {done.location}"
         )
     ]
     lines += [f"{verb}: {count:,} rows of {place}" for place, count in done.outputs.items()]
     if not done.outputs:
-        lines.append("no dead-letter table is named in the log; give others by --output")
+        lines.append("the log names no dead-letter table; name others with --output")
     if not dry:
         lines.append(f"removed: {done.indexes:,} files of this machine's index cache")
         lines.append(f"{done.location} is at version {done.version}")
     if not done.found:
-        lines.append("the key is nowhere in what is current")
+        lines.append("the key has no current row, dead row, or tombstone")
     for each in done.remains:
         until = "no date" if each.until_us is None else f"until {_time(each.until_us)}"
         lines.append(f"remains, {until}: {each.what} ({each.how})")
@@ -425,12 +440,12 @@ def _maintenance_lines(done: MaintenanceResult, *, dry: bool) -> list[str]:
     lines = [
         f"{done.entries:,} versions {verb} from the log, with {done.files:,} files that only they had",
         f"{done.orphans:,} files {verb} that no version had",
-        f"{done.bytes:,} bytes in all, as far as the log tells",
+        f"{done.bytes:,} bytes in all, by the log",
     ]
     if done.compacted:
         lines.append(f"{done.compacted:,} files rewritten: merged, and without dead rows")
     if done.held:
-        lines.append(f"nothing more: {done.held}")
+        lines.append(f"not more: {done.held}")
     lines.append(f"versions {done.oldest} to {done.version} can be read")
     return lines
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 Tree = Mapping[str, "Tree | None"]
-"""The names of a schema's columns, each with those of its fields; None where it is no struct."""
+"""The names of a schema's columns, each with those of its fields; None where it is not a struct."""
 
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`(?!`)\s*")
 

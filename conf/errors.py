@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+# Errors cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after it.
+_INNER = re.compile(r"(?:^|\s)upstream\.conf\.errors\.(\w+): (.+?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
+_PARTS = re.compile(r"(.*?)(?: Expected: (.*?))?(?: What to do: (.*?))?", re.DOTALL)
+
 
 class UpstreamError(Exception):
     """All errors that this package raises on purpose. Catch it to take any of them.
@@ -28,12 +34,10 @@ class UpstreamError(Exception):
         self.problem = problem
         self.expected = expected
         self.hint = hint
-        parts = [problem if problem.endswith(("?", "!")) else problem.rstrip(".") + "."]
-        if expected:
-            parts.append("Expected: " + expected.rstrip(".") + ".")
-        if hint:
-            parts.append("What to do: " + hint.rstrip(".") + ".")
-        super().__init__(" ".join(parts))
+        parts = [problem, f"Expected: {expected}" if expected else "", f"What to do: {hint}" if hint else ""]
+        super().__init__(
+            " ".join(each if each.endswith(("?", "!")) else each.rstrip(".") + "." for each in parts if each)
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (task to driver); keyword-only arguments must survive that.
@@ -83,15 +87,15 @@ class SchemaError(UpstreamError, TypeError):
 
 
 class MalformedRowError(UpstreamError, ValueError):
-    """A row has no usable key or time, or cannot be read, and is to end the query (``onMalformed=fail``). A
-    ``ValueError``.
+    """A row has no usable key or time, or cannot be read, and the option lets it end the query (``onMalformed=fail``).
+    A ``ValueError``.
 
     The message names the row's place. Correct the feed, or quarantine such rows: ``onMalformed=quarantine``.
     """
 
 
 class QueryError(UpstreamError, ArithmeticError):
-    """A value of a continuous query cannot be computed: an overflow, a division by zero, text that is no number. An
+    """A value of a continuous query cannot be computed: an overflow, a division by zero, text that is not a number. An
     ``ArithmeticError``.
 
     The message names the expression and the row's values. Use a ``try_`` form, which gives null, or leave such rows
@@ -108,7 +112,7 @@ class FeedChangedError(UpstreamError, RuntimeError):
 
 
 class CheckpointError(UpstreamError, RuntimeError):
-    """A checkpoint belongs to another stream, cannot be read, or was put back to an earlier state. A ``RuntimeError``.
+    """A checkpoint belongs to another stream, cannot be read, or is an older copy. A ``RuntimeError``.
 
     Go back to the steps that the checkpoint was begun with, or start with a new one.
     """
@@ -139,3 +143,13 @@ class EnvironmentMissingError(UpstreamError, RuntimeError):
     """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A
     ``RuntimeError`` whose message names what to install.
     """
+
+
+def inner_error(error: BaseException) -> UpstreamError | None:
+    """Return the last error of ours in the text of another program's error, if there is one."""
+    found = _INNER.findall(str(error))
+    kind = globals().get(found[-1][0]) if found else None
+    parts = _PARTS.fullmatch(found[-1][1].strip()) if isinstance(kind, type) else None
+    if parts is None or not isinstance(kind, type) or not issubclass(kind, UpstreamError):
+        return None
+    return kind(parts[1], expected=parts[2] or "", hint=parts[3] or "")

@@ -18,7 +18,7 @@ PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Globs of PACKAGE's dependencies that Spark has or that are unused here (Unity Catalog): 31 of 33 jars, 78 of 87 MB.
 # A test runs Delta's commands without them. Ivy refuses `*:*`: it would exclude the package itself.
 EXCLUDES = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.unitycatalog:*,io.airlift:*,io.delta:delta-kernel-*"
-# As Ivy names them, with what they must contain: a file that another process has half written is no jar.
+# As Ivy names them, with what they must contain: a file that another process has half written is not a jar.
 JARS = {
     "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
     "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",

@@ -79,7 +79,7 @@ def checkpoint_location(path: str) -> str:
     scheme = scheme_of(path)
     if scheme and scheme not in _STORES:
         raise OptionError(
-            f"the checkpoint {path!r} lies on {scheme}, which this package cannot read",
+            f"the checkpoint {path!r} is on {scheme}, which this package cannot read",
             expected="a local or mounted folder, or an object store: s3a://bucket/folder, gs://…, abfss://…",
             hint="choose an address in an object store, or mount the file system on every machine and give the path "
             "with file: before it",

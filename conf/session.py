@@ -355,8 +355,8 @@ def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
             "the Spark session lacks " + "; ".join(lacks),
             hint="stop it and let upstream.session() make one, or set these where it is made"
             if not is_client(spark)
-            else "set those of streaming and of the time zone with spark.conf.set, and the others where the server of "
-            "Spark Connect starts; or use the session as it is, without upstream.session()",
+            else "set those of streaming and of the time zone with spark.conf.set, and the others where Spark "
+            "Connect's server starts. Or use the session without upstream.session()",
         )
     for lack in lacks:
         _log.warning("The Spark session lacks %s.", lack)

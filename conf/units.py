@@ -134,4 +134,4 @@ class StalenessTarget:
 
 
 def _refused(text: str, expected: str) -> OptionError:
-    return OptionError(f"{text!r} is no target for staleness", expected=expected)
+    return OptionError(f"{text!r} is not a target for staleness", expected=expected)

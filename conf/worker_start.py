@@ -1,4 +1,4 @@
-"""Start a Python process of Spark's: as a fork of a server that has imported what most of them need, or by itself.
+"""Start a Python process of Spark's: as a fork of a server that has imported what most of them need, or alone.
 
 A path runs this file, with as few imports as possible: ``fork SOCKET MODULE``, ``run MODULE`` or ``serve SOCKET``.
 """
@@ -258,7 +258,7 @@ def _parts(path: str | None) -> list[str]:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     how, *given = sys.argv[1:]
     sys.argv[1:] = given[1 if how == "run" else 2 :]
     if how == "serve":

@@ -79,7 +79,7 @@ def in_log_order(common: SourceOptions) -> SourceOptions:
 class ChangeConnector(Connector):
     """A connector of rows and deletions from events, which `inner` reads.
 
-    Guarantee: that of `inner`. An event that is no change of a row is malformed, with the reason. Tombstones of Kafka
+    Guarantee: that of `inner`. An event that is not a change of a row is malformed, with the reason. Kafka's tombstones
     repeat the deletion before them, and are left out.
 
     `named` holds the names of columns that the options use.
@@ -224,7 +224,7 @@ def _without_tombstones(chunk: Chunk) -> tuple[Chunk, int]:
 
 
 def _as_declared(column: Any, kind: pa.DataType) -> Any:
-    """Return a column in its type; times without a zone stay so, as only the shaper knows the zone."""
+    """Return a column in its type; times without a zone stay so, as only the shaper has the zone."""
     if column.type.equals(kind) or (pa.types.is_timestamp(kind) and pa.types.is_timestamp(column.type)):
         return column
     if pa.types.is_struct(kind):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, inner_error
 from ..conf.locations import path_on_server
 from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
@@ -32,8 +32,8 @@ def latest(
     """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key
     leaves.
 
-    For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and
-    windows, which need every row, use :func:`~upstream.read` or ``spark.readStream.format("upstream")`` instead.
+    For :func:`~upstream.write_latest`, or anything else that needs only the newest row per key. For counts and windows,
+    which need every row, use :func:`~upstream.read` or ``spark.readStream.format("upstream")`` instead.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def latest(
     event_time
         The event time's column; without it arrival decides what is newest, or the position of change events.
     sequence_by
-        The columns that decide instead, if they are no event times: as for :func:`~upstream.write_latest`.
+        The columns that decide instead, if they are not event times: as for :func:`~upstream.write_latest`.
     checkpoint
         As for :func:`~upstream.read`.
     **options
@@ -60,8 +60,10 @@ def latest(
 
     Raises
     ------
-    OptionError, SchemaError
-        As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
+    OptionError
+        An argument or an option is wrong.
+    SchemaError
+        A column is missing or has an unfit type, or the data has no schema.
 
     Examples
     --------
@@ -79,11 +81,23 @@ def load_source(
     spark: SparkSession, path: str | None, asked: Mapping[str, str], options: Mapping[str, object]
 ) -> DataFrame:
     """Return the DataFrame of a source; `options`, as people write them in Python, override those in `asked`."""
-    named = python_options(options)
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in named.items()}
+    from pyspark.errors import PySparkException
+
     register_data_source(spark)
-    reader = spark.readStream.format("upstream").options(**{**asked, **texts})
-    return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
+    reader = spark.readStream.format("upstream").options(**{**asked, **option_texts(options)})
+    try:
+        return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
+    except PySparkException as error:
+        ours = inner_error(error)  # from the process in which Spark starts the source
+        if ours is None:
+            raise
+        raise ours from None
+
+
+def option_texts(options: Mapping[str, object]) -> dict[str, str]:
+    """Return the source's options from Python arguments."""
+    named = python_options(options).items()
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in named}
 
 
 def checkpoint_option(checkpoint: str | os.PathLike[str] | None) -> dict[str, str]:

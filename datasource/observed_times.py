@@ -91,16 +91,15 @@ class _Unusable:
         if not self._rows:
             raise SchemaError(
                 f"none of the {count} rows of the first batch can be read; {self._wrong}",
-                hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or "
-                "wait until there are rows "
-                "that can be read",
+                hint="correct the options of the data's format (`schema`, `fileFormat`, `sep`, `eventTime`), or wait "
+                "for readable rows",
             )
         if self._time is not None and not self._timed:
             raise SchemaError(
                 f"none of the {count} rows of the first batch has a time in the column {self._time!r} that can be "
                 f"read; {self._wrong}",
                 expected="times from the year 1 to 9999",
-                hint="correct the option `time`, or say with `timeFormat` how it is written",
+                hint="correct the option `eventTime`, or set its format with `timeFormat`",
             )
         null = [name for name, always in self._null.items() if always]
         where = f"in the column {', '.join(map(repr, null or self._options.key))}"
@@ -108,9 +107,8 @@ class _Unusable:
         raise SchemaError(
             f"none of the {count} rows of the first batch has a key {where}{both}; {self._wrong}",
             expected="a value in each column of the key: a row without one updates nothing",
-            hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, "
-            "`header`, `sep`), or wait until "
-            "there are rows with a key",
+            hint="correct the option `key`, or the options of the data's format (`schema`, `select`, `header`, `sep`), "
+            "or wait for rows with a key",
         )
 
 

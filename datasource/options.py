@@ -81,8 +81,8 @@ class IdleRule:
     ) -> bool:
         """Return whether the rule may release something although no feed has rows.
 
-        It may if an operator waits for more than the feeds have promised, or if an ended feed waits for silent ones: no
-        rows of its own bring the next batch. `progress` has the :meth:`FeedProgress.snapshot` of each feed.
+        It may if an operator waits for more than the feeds' low-watermarks, or if an ended feed waits for silent ones.
+        `progress` has the :meth:`FeedProgress.snapshot` of each feed.
         """
         if self.stopped:
             return False
@@ -197,7 +197,7 @@ class SourceOptions:
         text(),
         None,
         "Compute columns in Spark's SQL, in place of the feed's own: `data.s AS symbol, "
-        "timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid`. `key`, `time`, and `where` then name these "
+        "timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid`. `key`, `eventTime`, and `where` then name these "
         "columns; `schema` still describes the feed's own. If a column of a row cannot be computed, the row "
         "is malformed. For the connectors `files` and `kafka`.",
     )
@@ -219,8 +219,8 @@ class SourceOptions:
         "coalesce",
         boolean(),
         False,
-        "Keep only the newest row per key of the rows that a task reads in a batch. Use it only if you need "
-        "nothing but the newest row per key. `_upstream.covered` counts the rows that each one replaces, "
+        "Keep only the newest row per key of the rows that a task reads in a batch. Use it only if the newest "
+        "row per key is all that you need. `_upstream.covered` counts the rows that each one replaces, "
         "itself included.",
     )
     progress: str | None = option(
@@ -235,20 +235,20 @@ class SourceOptions:
         "watermarkDelay",
         duration_us(),
         600_000_000,
-        "For `bounded`: how far a row's time may be behind the largest time so far. For `adaptive`, and for "
+        "For `bounded`: set how far a row's time may be behind the largest time so far. For `adaptive`, and for "
         "`idle=ets` without `etsDelay`: the delay to use until enough rows have arrived.",
     )
     progress_displacement: int = option(
         "watermarkDisplacement",
         whole(),
         1000,
-        "For `displaced`: by how many rows a row may be out of place. At most 100000.",
+        "For `displaced`: set by how many rows a row may be out of place. At most 100000.",
     )
     target_late: float = option(
         "targetLate",
         share(),
         0.001,
-        "For `adaptive`: the share of a feed's rows that may be late.",
+        "For `adaptive`: set the share of a feed's rows that may be late.",
     )
     idle: str = option(
         "idle",
@@ -262,13 +262,13 @@ class SourceOptions:
         "idleAfter",
         duration_us(),
         60_000_000,
-        "For `idle=advance`: how long a feed is silent before it counts as idle.",
+        "For `idle=advance`: set how long a feed is silent before it counts as idle.",
     )
     ets_delay_us: int | None = option(
         "etsDelay",
         duration_us(),
         None,
-        "For `idle=ets`: by how much the delays of a feed's rows differ at most. If it is not set, UpStream "
+        "For `idle=ets`: set by how much the delays of a feed's rows differ at most. If it is not set, UpStream "
         "measures it; with `bounded`, it is at least `watermarkDelay`.",
     )
     on_end: str = option(
@@ -395,19 +395,17 @@ class SourceOptions:
         if self.coalesce and not (self.key or keyed):
             problems.append("coalesce=true without `key`: it keeps the newest row per key")
         if self.time is not None and self.time in self.key:
-            problems.append(f"{self.time!r} is both `time` and part of `key`")
+            problems.append(f"{self.time!r} is both `eventTime` and part of `key`")
         if self.time_format is not None and self.time is None:
             problems.append("timeFormat without `eventTime`")
         if self.progress == "arrival" and self.time_format is not None:
             problems.append("timeFormat with watermark=arrival: the time column is stamped on entry, not read")
         if (self.progress == "from_table") > (self.connector == "latest"):
             problems.append(
-                "watermark=from_table: only connector=latest says besides its rows how far they are complete"
+                "watermark=from_table: only the tables of connector=latest record how far they are complete"
             )
         if self.progress == "embedded" and self.connector == "latest":
-            problems.append(
-                "watermark=embedded: a latest table holds no punctuation; what its commits say is watermark=from_table"
-            )
+            problems.append("watermark=embedded: a latest table has no punctuation; use watermark=from_table")
         if self.select is not None and self.connector not in ("files", "kafka"):
             problems.append(f"select with connector={self.connector}: only files and kafka have columns to choose from")
         problems += self._idle_problems()
@@ -420,6 +418,7 @@ class SourceOptions:
         problems: list[str] = []
         if self.idle != "wait" and (self.progress == "none" or self.time is None or not self.punctuation):
             problems.append(
-                f"idle={self.idle} without `eventTime`, with watermark=none or punctuation=off: nobody waits for a feed"
+                f"idle={self.idle} without `eventTime`, with watermark=none or punctuation=off: no step waits for a "
+                "feed"
             )
         return problems

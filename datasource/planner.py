@@ -191,7 +191,7 @@ class BatchPlanner:
         self.check(end)
         if end["batch"] != start["batch"] + 1:
             raise CheckpointError(
-                f"batch {end['batch']} was asked for from batch {start['batch']}",
+                f"batch {end['batch']} was requested from batch {start['batch']}",
                 expected="the batch that follows",
                 hint="the checkpoint's offsets have a gap; restore it, or start with a new checkpoint",
             )

@@ -99,7 +99,7 @@ class RowShaper:
         arrivals = chunk.arrival_us
         if arrivals is None:
             if part.arrival_us is None:
-                raise ValueError("neither the range nor its chunk says when the rows arrived")
+                raise ValueError("neither the range nor its chunk has the arrival of the rows")
             arrivals = np.full(count, part.arrival_us, dtype=np.int64)
         times = self._times(chunk.rows, arrivals, entered_us)
         if look is not None:

@@ -53,7 +53,8 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
         if options.time in inferred.names:
             raise SchemaError(
                 f"watermark=arrival stamps rows on entry, but the data has a column {options.time!r} already",
-                hint="name a new column as `time`, or use a policy for times that the data brings, such as bounded",
+                hint="name a new column as `eventTime`, or use a policy for times that the data brings, such as "
+                "bounded",
             )
         fields.append(pa.field(options.time, TIMESTAMP))
     fields.append(pa.field(SYSTEM, SYSTEM_TYPE))
@@ -92,7 +93,7 @@ def feed_key(schema: StructType) -> Key:
 
 
 def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
-    """Return how to read rows that are to leave as `schema`; raise SchemaError for an absent or unfit column."""
+    """Return how to read rows that leave as `schema`; raise SchemaError for an absent or unfit column."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     check_collations(schema)
@@ -139,7 +140,7 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
     names = [name for name in arrow.names if name != SYSTEM]
     key = _key(arrow, options)
     if options.time is not None and options.time not in names:
-        raise _absent("time", options.time, names)
+        raise _absent("time", options.time, names, "eventTime")
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
     order = _order(arrow, options)
@@ -172,11 +173,11 @@ def _paths(arrow: pa.Schema, names: Key, role: str) -> Key:
     return names.resolved(tree_of(arrow.remove(arrow.get_field_index(SYSTEM))), role)
 
 
-def _absent(role: str, name: str, names: list[str]) -> SchemaError:
+def _absent(role: str, name: str, names: list[str], option: str) -> SchemaError:
     return SchemaError(
         f"the {role} column {name!r} is not among the columns",
         expected="one of " + ", ".join(names),
-        hint=f"correct the option `{role}`",
+        hint=f"correct the option `{option}`",
     )
 
 

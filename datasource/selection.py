@@ -108,8 +108,8 @@ def with_unseen_fields(text: str, raw: pa.Schema) -> pa.Schema:
     """Return an inferred schema without columns of nulls.
 
     Change data has an object before and one after each change; in the first rows, which insert, the one before is null.
-    Where the selection `text` names fields of a null column, it becomes a struct of these, with the types that another
-    struct beside it has for them. All others become text.
+    If the selection `text` names fields of a null column, it becomes a struct of these. Their types are those of a
+    similar struct in the same place. All others become text.
     """
     return pa.schema(_seen(list(raw), _paths(text)))
 

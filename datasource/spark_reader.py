@@ -209,16 +209,23 @@ class UpstreamBatchReader(DataSourceReader):
         return self._reading.read(cast("_TaskPartition", partition).task)
 
 
-def check_source(given: Mapping[str, str]) -> None:
-    """Check the feed as a query would, with its errors, and record the inferred schema in the checkpoint."""
+def check_source(given: Mapping[str, str]) -> StructType | None:
+    """Check the feed as a query would, with its errors, and record the inferred schema in the checkpoint.
+
+    Return the schema; None if only Spark has its types.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from ..expressions.bind import arrow_schema
 
+    own: Any = parse_source_options(given)[1]
+    if hasattr(own, "check_listens"):  # a connector over a network
+        own.check_listens()
     schema = source_schema(given)
     if isinstance(schema, str):
         try:
             schema = from_arrow_schema(arrow_schema(schema))
         except OptionError:
-            return  # Spark knows types that are not known here, and says what is wrong with the others
+            return None  # a type that only Spark has, or a wrong one
     UpstreamStreamReader(given, schema)
+    return schema

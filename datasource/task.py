@@ -34,8 +34,8 @@ class FirstFailure:
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
         raise MalformedRowError(
             f"malformed row at {place_of(place, line)}: {reason}; it reads {text[:200]!r}",
-            hint="mend the row and restart; or quarantine such rows, with onMalformed=quarantine and the location of a "
-            "table, deadLetters, or the query's checkpointLocation",
+            hint="correct the row and restart. Or write such rows to a table, with onMalformed=quarantine and its "
+            "location, deadLetters, or the query's checkpointLocation",
         )
 
 

@@ -84,7 +84,7 @@ class AppendTable:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        options, failed = dict(self._folder.storage) or None, OSError("it cannot be made")
+        options, failed = dict(self._folder.storage) or None, OSError("it cannot be created")
         for _ in range(_TRIES):
             table = self._last = self.load()
             if table is not None:
@@ -178,7 +178,7 @@ def dead_letter_table(folder: TableFolder) -> AppendTable:
         lambda why: TableError(
             f"the table of dead letters at {folder.location} cannot be used: {folder.masked(why)}",
             expected="a Delta table of its own, or none yet, in a folder that every worker can write to",
-            hint="put that right and restart the query, which loses no row; or set deadLetters to another folder",
+            hint="correct this and restart the query, which loses no row; or set deadLetters to another folder",
         ),
     )
 

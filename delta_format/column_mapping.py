@@ -55,12 +55,12 @@ def check_mapping(schema: Json, configuration: Mapping[str, str], location: str)
     ]
     if wrong:
         raise TableError(
-            f"the table at {location} has columns that its files call otherwise: {', '.join(wrong)}",
-            expected="columns that are called the same in the files: many readers do not know of column mapping, and "
-            "would find nulls",
-            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); add columns by "
-            "schemaEvolution=add, not by ALTER TABLE; or write the "
-            "rows to a table at another path. engine=merge takes such a table if it is not one of the sink's own",
+            f"the table at {location} has columns with other names in its files: {', '.join(wrong)}",
+            expected="columns with the same names in the files: many readers ignore column mapping, and would find "
+            "nulls",
+            hint="undo the renaming of a column (ALTER TABLE … RENAME COLUMN), and add columns by "
+            "schemaEvolution=add. Or write the rows to a table at another path. engine=merge accepts such a table of "
+            "another program",
         )
 
 

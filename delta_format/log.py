@@ -212,7 +212,7 @@ class LiveFiles:
 
     @classmethod
     def of(cls, table: DeltaTable) -> LiveFiles:
-        # pa.table would do the same, and import pandas to find out that this is no data frame.
+        # pa.table would do the same, and import pandas to find out that this is not a data frame.
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         paths = [unquote(path) for path in actions.column("path").to_pylist()]
         counted = "num_records" in actions.column_names

@@ -186,9 +186,9 @@ def check_readable(table: DeltaTable) -> None:
         unknown.append("deletionVectors with v2Checkpoint and vacuumProtocolCheck together")
     if unknown:
         raise TableError(
-            f"the table at {table.table_uri} needs a reader that knows {', '.join(unknown)}",
-            expected=f"no reader features but {', '.join(sorted(_READ - _VARIANTS))}",
-            hint="drop it from Spark (ALTER TABLE … DROP FEATURE …), or write the rows to another table",
+            f"the table at {table.table_uri} needs a reader with the features {', '.join(unknown)}",
+            expected=f"only the reader features {', '.join(sorted(_READ - _VARIANTS))}",
+            hint="drop these from Spark (ALTER TABLE … DROP FEATURE …), or write the rows to another table",
         )
     fields = json.loads(table.schema().to_json())["fields"]
     variants = [field["name"] for field in fields if "variant" in kinds_in(field["type"])]
@@ -269,7 +269,7 @@ def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTabl
         return DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
     except TableNotFoundError:
         raise TableError(
-            f"there is no table in {path}", expected="the path of a table", hint="see that it is spelled right"
+            f"there is no table in {path}", expected="the path of a table", hint="check the path"
         ) from None
     except (DeltaError, OSError) as error:
         said = folder.masked(error).strip().splitlines()[0]

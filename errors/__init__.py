@@ -5,8 +5,7 @@ them, or the class that you can do something about. Each class is also the built
 ``except ValueError`` takes a wrong option.
 
 An error in a running query comes as Spark's ``StreamingQueryException``, from ``query.awaitTermination()`` and
-``query.exception()``: Spark passes on the text of an error, and its message holds the class's name and ours. So does an
-option that the source refuses, since Spark asks the source in a process of its own.
+``query.exception()``. Its message ends with the class's name and our message.
 
 Examples
 --------

@@ -19,9 +19,11 @@ BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 def main() -> None:
     """Read what is there and print the fastest buses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--remote", default="local[2]", help="a server, or local[*] for one in this process")
-    parser.add_argument("--from", dest="source", default=str(BUSES), help="seen by the client and the server")
-    parser.add_argument("--to", default="demo-output/speeds", help="the table, seen by the client and the server")
+    parser.add_argument("--remote", default="local[2]", help="connect to this server, or to local[*] in this process")
+    parser.add_argument(
+        "--from", dest="source", default=str(BUSES), help="read this feed, which client and server can open"
+    )
+    parser.add_argument("--to", default="demo-output/speeds", help="write this table, which client and server can open")
     asked = parser.parse_args()
 
     # A server has 200 shuffle partitions by default: 200 state stores, which take longer than the rows.

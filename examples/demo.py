@@ -30,7 +30,7 @@ RECORDED_S = 17 * 3600
 def main() -> int:
     """Play, read and plot; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=40, help="how long the 17 recorded hours are to take")
+    parser.add_argument("--seconds", type=float, default=40, help="play the 17 recorded hours in this many seconds")
     parser.add_argument("--to", type=Path, default=Path("demo-output"))
     asked = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -40,9 +40,16 @@ SPEAKS_S = 10
 def main() -> int:
     """Start all, follow for a while, look at the table; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60, help="how long the table is followed")
+    parser.add_argument("--seconds", type=float, default=60, help="follow the table for this many seconds")
     parser.add_argument("--to", type=Path, default=Path("demo-output"))
-    parser.add_argument("-o", "--option", action="append", default=[], metavar="NAME=VALUE", help="of the source")
+    parser.add_argument(
+        "-o",
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="set an option of the source; repeatable",
+    )
     asked = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     console = Console(highlight=False)

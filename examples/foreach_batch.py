@@ -24,7 +24,7 @@ BUSES = Path(__file__).with_name("data") / "buses*.csv.gz"
 def main() -> None:
     """Read the recording to its end and print the routes with the fastest buses."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="source", default=str(BUSES), help="a folder or a glob")
+    parser.add_argument("--from", dest="source", default=str(BUSES), help="read this folder or glob")
     parser.add_argument("--to", default="demo-output/routes")
     asked = parser.parse_args()
 

@@ -113,8 +113,10 @@ def main() -> None:
     """Run one of the joins over what is there, and print a part of its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("job", choices=JOBS)
-    parser.add_argument("--from", dest="source", default=str(BUSES), help="the feed, seen by all executors")
-    parser.add_argument("--to", help="the table, seen by all executors [default: demo-output/JOB]")
+    parser.add_argument(
+        "--from", dest="source", default=str(BUSES), help="read this feed, which all executors can open"
+    )
+    parser.add_argument("--to", help="write this table, which all executors can open [default: demo-output/JOB]")
     asked = parser.parse_args()
     to = (asked.to or f"demo-output/{asked.job}").rstrip("/")
     build, key, first = JOBS[asked.job]

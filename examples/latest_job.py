@@ -4,7 +4,7 @@
         examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to /data/latest
 
 The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes;
-docs/cluster.md says what changes. After a restart, it resumes where it was.
+docs/cluster.md describes the differences. A restarted job resumes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ def main() -> None:
     """Read the arguments, start the query, wait for its end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--from", dest="source", required=True, help="a file, a folder or a glob, seen by all executors"
+        "--from", dest="source", required=True, help="read this file, folder or glob, which all executors can open"
     )
-    parser.add_argument("--key", required=True, nargs="+", help="the columns that name what is updated")
-    parser.add_argument("--event-time", required=True, help="the column that says which of two rows is newer")
-    parser.add_argument("--to", required=True, help="the table, seen by all executors")
-    parser.add_argument("--checkpoint", help="the query's checkpoint; beside the table if not given")
-    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="any option of the source")
-    parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    parser.add_argument("--key", required=True, nargs="+", help="set the update key")
+    parser.add_argument("--event-time", required=True, help="name the column of the event time")
+    parser.add_argument("--to", required=True, help="write this table, which all executors can open")
+    parser.add_argument("--checkpoint", help="keep the checkpoint here [default: beside the table]")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="NAME=VALUE", help="set an option of the source; repeatable"
+    )
+    parser.add_argument("--once", action="store_true", help="read the present rows, then end")
     asked = parser.parse_args()
 
     checkpoint = asked.checkpoint or asked.to.rstrip("/") + "_checkpoint"

@@ -20,10 +20,12 @@ BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 def main() -> None:
     """Read what is there and print the fastest buses."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--from", dest="source", default=str(BUSES), help="seen by all executors")
-    parser.add_argument("--to", default="demo-output/speeds", help="the table, seen by all executors")
-    parser.add_argument("--range", default="15 minutes", help="how long a window is")
-    parser.add_argument("--slide", default="1 minute", help="how far windows are apart")
+    parser.add_argument(
+        "--from", dest="source", default=str(BUSES), help="read this feed, which all executors can open"
+    )
+    parser.add_argument("--to", default="demo-output/speeds", help="write this table, which all executors can open")
+    parser.add_argument("--range", default="15 minutes", help="set the length of a window")
+    parser.add_argument("--slide", default="1 minute", help="start a window this often")
     parser.add_argument("--every", action="store_true", help="keep every window, not only the latest one of each bus")
     asked = parser.parse_args()
     checkpoint = asked.to.rstrip("/") + "_checkpoint"

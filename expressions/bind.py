@@ -78,11 +78,11 @@ def arrow_schema(ddl: str) -> pa.Schema:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", read="spark")
     except SqlglotError as error:
         raise OptionError(
-            f"schema={ddl!r} is no schema: {error}", expected="a DDL such as 'a INT, b STRING'"
+            f"schema={ddl!r} is not a schema: {error}", expected="a DDL such as 'a INT, b STRING'"
         ) from error
     columns = table.this.expressions if isinstance(table.this, exp.Schema) else []
     if not columns or not all(isinstance(column, exp.ColumnDef) and column.kind for column in columns):
-        raise OptionError(f"schema={ddl!r} is no schema", expected="a DDL such as 'a INT, b STRING'")
+        raise OptionError(f"schema={ddl!r} is not a schema", expected="a DDL such as 'a INT, b STRING'")
     text = OptionText(ddl, "schema")
     return pa.schema([pa.field(column.name, type_of(column.args["kind"], text)) for column in columns])
 
@@ -178,7 +178,7 @@ def copied_columns(text: Text) -> dict[str, str | None]:
 def _only(text: Text) -> exp.Expr:
     items = parse_columns(text)
     if len(items) != 1 or isinstance(items[0], exp.Alias) or _is_star(items[0]):
-        raise text.error(items[-1], "this is no single expression", expected="one expression, without a name")
+        raise text.error(items[-1], "this is not a single expression", expected="one expression, without a name")
     return items[0]
 
 

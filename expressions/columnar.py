@@ -132,7 +132,7 @@ Kernel = Callable[..., pl.Expr]
 def polars_type(dtype: pa.DataType) -> pl.DataType:
     """Return the Polars type for values of an Arrow type."""
     if dtype == MONTHS:
-        raise SchemaError("an interval of months is no value by itself", hint="add it to a time")
+        raise SchemaError("an interval of months alone is not a value", hint="add it to a time")
     return pl.Series(pl.from_arrow(pa.array([], dtype))).dtype
 
 

@@ -167,7 +167,7 @@ def _parse(build: Builder, text: pl.Expr, _: pl.Expr) -> pl.Expr:
     )
     micros = build.share(on_series(run, text, dtype=pl.Int64))
     hint = "use try_to_date or try_to_timestamp, which give null"
-    build.fail(micros.is_null() & text.is_not_null(), f"the text is no time in the format {pattern!r}", hint)
+    build.fail(micros.is_null() & text.is_not_null(), f"the text is not a time in the format {pattern!r}", hint)
     return within_years(build, micros).cast(pl.Datetime("us", build.type.tz))
 
 

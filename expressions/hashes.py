@@ -43,7 +43,7 @@ def _rule(function: str, arguments: Sequence[Expression]) -> Expression:
     for each in arguments:
         kind = each.type
         if not (kind in simple or is_integral(kind) or is_decimal(kind) or is_time(kind)):
-            raise misfit(function, arguments, "values that are no arrays, maps, structs or intervals of months")
+            raise misfit(function, arguments, "values that are not arrays, maps, structs or intervals of months")
     if not arguments:
         raise misfit(function, arguments, "one value or more")
     return Call(function, tuple(arguments), INT if function == "hash" else LONG)

@@ -70,7 +70,7 @@ def standard(dtype: pa.DataType) -> pa.DataType:
     if pa.types.is_nested(dtype):
         return dtype
     raise SchemaError(
-        f"values of type {spark_name(dtype)} are no operands of continuous SQL",
+        f"values of type {spark_name(dtype)} are not operands of continuous SQL",
         expected="numbers, text, BOOLEAN, DATE, TIMESTAMP, or nested",
         hint="cast the column in the stream that the query reads, for example to STRING",
     )

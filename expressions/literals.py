@@ -97,7 +97,7 @@ def count(node: exp.Expr, text: Text, what: str, *, least: int = 1) -> int:
     if not whole or len(written) > 10 or not least <= int(written) <= MOST_ROWS:
         raise text.error(
             node,
-            f"{what} {node.name} is no whole number in its range",
+            f"{what} {node.name} is not a whole number in its range",
             expected=f"a whole number from {least} to {MOST_ROWS}",
         )
     return int(written)

@@ -276,7 +276,7 @@ def _array(function: str, arguments: Sequence[Expression]) -> Expression:
         raise misfit(function, arguments, "values of one type, one of them not NULL")
     values = with_common_type(arguments)
     if pa.types.is_nested(values[0].type):
-        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+        raise misfit(function, arguments, "values that are not arrays, maps or structs")
     return Call(function, values, pa.list_(values[0].type))
 
 

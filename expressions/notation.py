@@ -65,7 +65,7 @@ def decimal_of_text(build: Builder, text: pl.Expr, dtype: pa.Decimal128Type) -> 
 
 
 def _last_digits(text: pl.Series, scale: int) -> pl.Series:
-    """Parse decimals as unscaled Int128 numbers; null if the text is no number or has too many digits."""
+    """Parse decimals as unscaled Int128 numbers; null if the text is not a number or has too many digits."""
     text = text.str.strip_chars(_BLANK)
     whole, part = pl.col("whole").str.strip_chars_start("0"), pl.col("part").fill_null("")
     digits = pl.concat_str(pl.lit("0"), whole, part.str.pad_end(scale, "0").str.slice(0, scale))
@@ -174,7 +174,7 @@ def within_years(build: Builder, micros: pl.Expr) -> pl.Expr:
 
 
 def _offsets(zones: pl.Series) -> pl.Series:
-    """Return the zones' seconds ahead of UTC; null if the text is no zone."""
+    """Return the zones' seconds ahead of UTC; null if the text is not a zone."""
     named = zones.drop_nulls().unique().to_list()
     if not named:
         return pl.Series(np.zeros(len(zones), dtype=np.int64))

@@ -345,7 +345,7 @@ class Reader(SparkParser):
         sign, *amounts = found.groups(default="") if found is not None else ("",)
         if not amounts or any(int(each) > _MOST[unit] for each, unit in zip(amounts[1:], units[1:], strict=False)):
             shape = "1-2" if last == "MONTH" else "1 02:30:00.5"
-            self.refuse(f"'{value}' is no interval {first} TO {last}", at=start, hint=f"write it like '{shape}'")
+            self.refuse(f"'{value}' is not an interval {first} TO {last}", at=start, hint=f"write it like '{shape}'")
         if last == "SECOND":
             amounts[-2:] = ["".join(amounts[-2:])]
         return [(sign + each, unit) for each, unit in zip(amounts, units, strict=True)]

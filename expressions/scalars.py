@@ -344,7 +344,9 @@ def _bytes(self: ScalarBinder, node: exp.Expr) -> Expression:
     try:
         return Constant(bytes.fromhex("0" * (len(digits) % 2) + digits), pa.binary())
     except ValueError:
-        raise self.text.error(node, f"'{digits}' is no number to the base 16", expected="0 to 9 and A to F") from None
+        raise self.text.error(
+            node, f"'{digits}' is not a number to the base 16", expected="0 to 9 and A to F"
+        ) from None
 
 
 def _through(self: ScalarBinder, node: exp.Expr) -> Expression:

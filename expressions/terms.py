@@ -402,7 +402,7 @@ class Terms(Reader):
         word = node.name.upper() if isinstance(node, exp.Column) and not node.text("table") else ""
         if word not in UNITS:
             self.refuse(
-                f"this is no unit of {name}",
+                f"this is not a unit of {name}",
                 at=node,
                 expected=", ".join(UNITS),
                 hint=f"{name}(MONTH, …), without quotes",

@@ -140,7 +140,7 @@ def _next_day(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
         return build.nothing(date)
     found = [at for at, each in enumerate(_WEEKDAYS) if name.upper() in (each, each[:3], each[:2])]
     if not found:
-        raise SchemaError(f"{name!r} is no day of the week", expected=", ".join(each.title() for each in _WEEKDAYS))
+        raise SchemaError(f"{name!r} is not a day of the week", expected=", ".join(each.title() for each in _WEEKDAYS))
     days = days_of(date)
     return dates_of(build, days + (found[0] - (days + 3) - 1) % 7 + 1)
 

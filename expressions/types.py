@@ -138,7 +138,7 @@ def _comparison(function: str, arguments: Sequence[Expression]) -> Expression:
     if values[0].type == NULL:
         values = tuple(cast(each, BOOLEAN) for each in values)
     if pa.types.is_nested(values[0].type):
-        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+        raise misfit(function, arguments, "values that are not arrays, maps or structs")
     return Call(name, values, BOOLEAN)
 
 
@@ -221,7 +221,7 @@ def _in(function: str, arguments: Sequence[Expression]) -> Expression:
         return chain("or", [call("eq", [value, each]) for each in others])
     values = with_common_type(arguments)
     if pa.types.is_nested(values[0].type):
-        raise misfit(function, arguments, "values that are no arrays, maps or structs")
+        raise misfit(function, arguments, "values that are not arrays, maps or structs")
     return Call(function, values, BOOLEAN)
 
 

@@ -73,7 +73,7 @@ def check_change(change: Change, registry: Registry, checkpoint: str) -> None:
         users = [name for name, there in _relations(registry) if relation_of_places(place, there)]
         if users:
             raise OptionError(
-                f"the table of the query '{change.name}' is to be deleted, and it is that of {users[0]}",
+                f"the table of the query '{change.name}' cannot be deleted, because {users[0]} reads it",
                 expected="a table that no relation reads",
                 hint="drop the relation first, or drop the query without its table",
             )
@@ -272,8 +272,8 @@ def _dropped(change: Change, what: str, known: Collection[str], named_in: _Named
     if users:
         raise OptionError(
             f"the {what} '{name}' is in use by {_listed(users)}",
-            expected=f"a {what} that nothing names",
-            hint="drop or alter what uses it first",
+            expected=f"a {what} without dependents",
+            hint="first drop or alter its dependents",
         )
     return replace(change, name=name)
 
@@ -347,9 +347,7 @@ def _text(change: Change) -> str:
 def _check_values(change: Change) -> None:
     weight, buckets = change.weight, change.buckets
     if weight is not None and not (_number(weight) and math.isfinite(weight) and weight > 0):
-        raise OptionError(
-            f"weight={weight!r}", expected="a number above 0", hint="deactivate a query that is not to run"
-        )
+        raise OptionError(f"weight={weight!r}", expected="a number above 0", hint="to stop a query, deactivate it")
     if buckets is not None and not (_number(buckets) and int(buckets) == buckets and 1 <= buckets <= _MOST_BUCKETS):
         raise OptionError(f"buckets={buckets!r}", expected=f"a whole number from 1 to {_MOST_BUCKETS}")
 

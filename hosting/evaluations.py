@@ -256,7 +256,7 @@ class _EvaluationCache:
     """An LRU cache of evaluations between batches, one for each state.
 
     It exists because opening an evaluation with a thousand queries takes a second. If another process has advanced the
-    state, or a batch runs again, the state's token is another one and the evaluation is built from the state.
+    state, or a batch runs again, the state's token differs. The evaluation is then built from the state.
     """
 
     def __init__(self, most: int) -> None:

@@ -47,10 +47,9 @@ class CheckpointLease(LeaseFolder):
 
     def lost(self, lease: Lease) -> CheckpointError:
         return CheckpointError(
-            f"another job took over the queries of the checkpoint {self._folder.location}: process {lease.process.pid} "
-            f"on {lease.process.host}, at {_shown(lease.since_us)}",
-            expected="a job that renews its lease: this one did not for longer than a minute, as in a suspended "
-            "process or machine",
+            f"another job has taken over the queries of the checkpoint {self._folder.location}: process "
+            f"{lease.process.pid} on {lease.process.host}, at {_shown(lease.since_us)}",
+            expected="a job that renews its lease each minute, which a suspended process or machine does not",
             hint="let the other job run, or stop it and start this one again. Each table has each batch once",
         )
 

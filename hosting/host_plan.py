@@ -138,10 +138,10 @@ def result_of(plan: Relation | Changes) -> Result:
     """Return the table for the result of a plan. Streams of changes, and equal rows that never leave, become feeds.
 
     The key is :func:`~..relations.keys.key_of`. Where rows can be equal, their copies are numbered in a column
-    ``copy``, and all columns are the key. The key is a column ``row_key`` with the values as text if one can be null, a
-    type is unsuitable, or there is at most one row. Names that are taken get an underscore.
+    ``copy``, and all columns are the key. The key is a column ``row_key``, the values as text, for null values,
+    unsuitable types, or at most one row. Names that are taken get an underscore.
 
-    Raise UnboundedError if copies of equal rows would have to be counted for each value of a time, forever.
+    Raise UnboundedError if each value of a time would need a count of equal rows, forever.
     """
     if not isinstance(plan, Changes) and key_of(plan) is None:
         growth = growth_of(plan)

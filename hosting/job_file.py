@@ -60,7 +60,7 @@ def definitions(statements: Sequence[Statement]) -> list[Definition]:
         if not isinstance(each, Definition):
             raise OptionError(
                 f"a job's file has a statement {type(each).__name__.upper()}",
-                expected="CREATE statements alone: the file is what there is to be",
+                expected="CREATE statements only: the file defines the whole job",
                 hint="run other statements at the prompt of `upstream sql`",
             )
         if each.name.lower() in known:

@@ -339,7 +339,7 @@ class Journal:
             raise CheckpointError(
                 "the streams of a checkpoint are fixed once its job has run",
                 expected="the streams, the folder of tables and the shards of the first run",
-                hint="begin a new checkpoint for other streams; queries may come and go",
+                hint="use a new checkpoint for other streams; queries can change at any time",
             )
         content = settings.to_json()
 

@@ -30,7 +30,7 @@ class GivenForTables:
 
     @classmethod
     def of(cls, options: Mapping[str, object], *, overwrite: bool) -> GivenForTables:
-        """Return the settings; raise OptionError if one is no option of an object store."""
+        """Return the settings; raise OptionError if one is not an option of an object store."""
         unknown = [name for name in options if not name.lower().startswith(STORAGE_PREFIX)]
         if unknown:
             raise OptionError(

@@ -19,7 +19,7 @@ from .select_list import bare
 
 
 def array_function(join: exp.Join) -> ArrayFunction | None:
-    """Return the function of arrays that stands in place of a source."""
+    """Return the function of arrays that replaces a source."""
     return join.this.this if isinstance(join.this.this, ArrayFunction) else None
 
 
@@ -49,7 +49,7 @@ def constant_elements(node: exp.Expr, function: ArrayFunction, context: Context)
         )
     for clause in ("stream_window", "sample"):
         if node.args.get(clause) is not None:
-            raise text.error(node.args[clause], "elements of an array are no stream", hint="leave it out")
+            raise text.error(node.args[clause], "elements of an array are not a stream", hint="leave it out")
     names = _names_of(node, function, context)
     array = _array(function, Scalars(text, Scope([]), where=f"in {function.args['kind']}").bind(function.this), context)
     name = context.fresh("array")

@@ -72,8 +72,8 @@ def bind(text: str, catalog: Catalog) -> Query:
     """Return a query with its normalized plan and bounded state, or raise QueryRefusedError at the place in its text.
 
     The defaults are CQL's (Motwani et al., CIDR 2003, §2.2). A stream without a window is ``[RANGE UNBOUNDED]``. A
-    query without aggregates over a stream in its outermost FROM is an ISTREAM; in a subquery only if a window or a
-    sample follows, since otherwise a relation is meant.
+    query without aggregates over a stream in its outermost FROM is an ISTREAM. In a subquery, it is one only if a
+    window or a sample follows; otherwise it is a relation.
     """
     return on_deep_stack(lambda: _bound(text, catalog))
 
@@ -124,8 +124,8 @@ def _check_newest(plan: Relation | Changes, context: Context) -> None:
             raise text.error(
                 place,
                 problem,
-                expected=f"LATEST({source.name}), in a query that reads nothing but newest rows and stored relations, "
-                "without EMIT PERIODIC",
+                expected=f"LATEST({source.name}), in a query that reads only newest rows and stored relations, without "
+                "EMIT PERIODIC",
                 hint=hint,
             )
 
@@ -197,7 +197,7 @@ def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr,
 def _periodic(inner: Relation, every_us: int, at: exp.Expr, context: Context) -> Changes:
     if every_us < _LEAST_PERIOD_US:
         raise context.text.error(
-            at, f"all rows are to come every {every_us} µs", expected=f"a period of at least {_LEAST_PERIOD_US} µs"
+            at, f"the result is due every {every_us} µs", expected=f"a period of at least {_LEAST_PERIOD_US} µs"
         )
     return context.noted(Changes(inner, "rstream", every_us), at)
 

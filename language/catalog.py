@@ -104,12 +104,12 @@ class Catalog:
         return replace(self, streams=others).with_stream(relation)
 
     def with_view(self, name: str, query: str) -> Catalog:
-        """Return a catalog with a view added. Its query is checked only when it is used or bound by itself."""
+        """Return a catalog with a view added. Its query is checked only when it is used, or bound alone."""
         self._free(name)
         return replace(self, views={**self.views, name: query})
 
     def with_function(self, name: str, text: str) -> Catalog:
-        """Return a catalog with a function added; raise OptionError if its statement or its name is no function's."""
+        """Return a catalog with a function added; raise OptionError if its statement or its name does not fit."""
         self._free(name)
         function_of(text)
         if is_aggregate(name.lower()) or name.lower() in function_names():

@@ -55,7 +55,7 @@ class _Comment:
 
 @dataclass(frozen=True)
 class _Word:
-    """A token as it is to be written, with the comments around it."""
+    """A token in its output form, with the comments around it."""
 
     text: str
     keyword: bool = False

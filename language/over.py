@@ -108,7 +108,7 @@ class WindowColumns:
         function = call_of(node)
         where = node.this.expression.this if isinstance(node.this, exp.Filter) else None
         if not isinstance(function, exp.Anonymous):
-            raise text.error(node, "this is no function that OVER takes", expected=_ORDERED)
+            raise text.error(node, "this is not a function that OVER takes", expected=_ORDERED)
         name: str = function.this.lower()
         name = _NAMES.get(name, name)
         value = self._context.fresh(name)

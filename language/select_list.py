@@ -97,7 +97,7 @@ def item_at(node: exp.Expr, select: exp.Select, context: Context, clause: str) -
         return None
     items = select.expressions
     if not node.name.isdigit() or not 1 <= int(node.name) <= len(items):
-        raise context.text.error(node, f"{clause} {node.name} is no column of SELECT", expected=f"1 to {len(items)}")
+        raise context.text.error(node, f"{clause} {node.name} is not a column of SELECT", expected=f"1 to {len(items)}")
     return bare(items[int(node.name) - 1])
 
 

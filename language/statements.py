@@ -182,8 +182,8 @@ _KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUN
 def split(buffer: str) -> tuple[list[str], str]:
     """Return the complete statements in the typed text, and the rest.
 
-    A statement ends with a semicolon outside of strings and comments. A line that begins with a backslash is a
-    statement by itself if no other is unfinished.
+    A statement ends with a semicolon outside of strings and comments. A line that begins with a backslash is a whole
+    statement if no other is unfinished.
     """
     found: list[str] = []
     rest = buffer.lstrip()
@@ -202,7 +202,7 @@ def split(buffer: str) -> tuple[list[str], str]:
 
 
 def parse(text: str) -> Statement:
-    """Parse a statement. Text that is no statement of the prompt is a query, which is checked when it is run."""
+    """Parse a statement. Text that is not a statement of the prompt is a query, which is checked when it is run."""
     if text.startswith("\\"):
         return _command(text)
     words = _Words(text)

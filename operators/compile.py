@@ -308,7 +308,7 @@ def _built(node: Node, before: list[PhysicalStep], binding: _PlanFolders) -> Phy
         case StatefulNode():
             return _in_shards(node, before, binding)
         case _:
-            raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
+            raise TypeError(f"{type(node).__name__} is not a step that can be built on Spark")
 
 
 def _checkpoint(binding: _PlanFolders) -> str | None:

@@ -26,7 +26,7 @@ from .windows.shards.plan import WindowPlan
 
 @dataclasses.dataclass(frozen=True)
 class NewestGroups:
-    """Groups of the newest rows of a plan, whose aggregates or windows are to come."""
+    """Groups of the newest rows of a plan, without aggregates or windows yet."""
 
     before: Node
     columns: Key  # of the group
@@ -91,7 +91,7 @@ def open_groups(
 
 @dataclasses.dataclass(frozen=True)
 class GroupWindows:
-    """Windows over the newest rows of groups, whose aggregates are to come."""
+    """Windows over the newest rows of groups, without aggregates yet."""
 
     before: Node
     plan: GroupWindowPlan  # without aggregates
@@ -157,7 +157,7 @@ def group_windows(
         time = time or before.time
         if time is not None and (time not in before.schema.names or time == SYSTEM):
             raise SchemaError(
-                f"event_time={time!r}, which the stream has not",
+                f"event_time={time!r} is not a column of the stream",
                 expected="a column among " + ", ".join(name for name in before.schema.names if name != SYSTEM),
                 hint="correct the name",
             )
@@ -172,8 +172,8 @@ def group_windows(
         if identity is None:
             check_complete(before.left_out)
             raise SchemaError(
-                "windows over results that are retracted, of which each may have another time than before",
-                expected="every row, once, or windows that are re-emitted",
+                "windows over retracted results, whose time may change",
+                expected="every row, once, or re-emitted windows",
                 hint="group_by(…).window(…, newest='table') counts only the newest row of each key",
             )
         time, key = before.time, identity
@@ -183,7 +183,7 @@ def group_windows(
         raise OptionError(
             "windows by time on a stream without an event time",
             expected="an event time: UpdateStream(df, key=…, event_time=…)",
-            hint="name the column by which rows lie in windows: group_by(…).window(…, newest='table', "
+            hint="name the column that assigns rows to windows: group_by(…).window(…, newest='table', "
             "event_time='join_time') after join_latest",
         )
     plan = GroupWindowPlan(

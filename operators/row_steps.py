@@ -45,10 +45,10 @@ def filter_step(
         # In its batch, a newer row that fails may have replaced one that passes.
         if coalesces(plan):
             raise OptionError(
-                f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",
+                f"where({str(condition)!r}) behind a source that coalesces: its result would depend on the batches",
                 expected="the filter before coalescing",
-                hint='give the condition to the source, read(…, where="…"); or, where the newest row is to decide, '
-                'say where(…, on_leave="delete")',
+                hint='give the condition to the source, read(…, where="…"). If the newest row decides, use '
+                'where(…, on_leave="delete")',
             )
     if on_leave == "keep" or changes:
         return Filter(condition, on_leave), None
@@ -177,7 +177,7 @@ def distinct_by(before: Node, columns: tuple[str, ...]) -> Key:
     absent = [each for each in by if each not in before.schema.names]
     if absent:
         raise SchemaError(
-            f"distinct by {', '.join(absent)}, which the stream has not",
+            f"distinct by {', '.join(absent)}, which the stream lacks",
             expected="columns among " + ", ".join(before.schema.names),
         )
     return by

@@ -112,7 +112,7 @@ def _rows_and_packing(
             rows = plan.side.versioned if versions else result_schema(plan.window)
             return rows, lambda slots: [(schema.names, join_pack(by, slots, SIDES[LEFT], whole=True))]
         case _:
-            raise TypeError(f"{type(node).__name__} is no operator in shards")
+            raise TypeError(f"{type(node).__name__} is not an operator in shards")
 
 
 def shard_class(plan: Any, *, versions: bool = False) -> type[Shard[Any, Any]]:

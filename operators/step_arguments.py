@@ -91,7 +91,7 @@ def check_group_columns(what: str, names: Sequence[str], schema: pa.Schema) -> N
         asked = what.format(repr(name))
         if name not in schema.names or name == SYSTEM:
             raise SchemaError(
-                f"{asked}, which the stream has not",
+                f"{asked}, which the stream lacks",
                 expected="columns among " + ", ".join(each for each in schema.names if each != SYSTEM),
                 hint="correct the name",
             )
@@ -107,7 +107,7 @@ def check_group_columns(what: str, names: Sequence[str], schema: pa.Schema) -> N
 def time_span(what: str, argument: str, plan: Node, value: Any) -> int | None:
     """Return how far the watermark has to pass a row, in units of the time column; None for never.
 
-    `what` and `argument` are the names of the step and its argument, for errors. Raise OptionError if `value` is no
+    `what` and `argument` are the names of the step and its argument, for errors. Raise OptionError if `value` is not a
     duration, or the stream has no event time or no watermark.
     """
     if value is None:

@@ -23,7 +23,7 @@ from .windows.shards.plan import NUMBER, WindowPlan, left_out_by_windows, revise
 
 @dataclasses.dataclass(frozen=True)
 class KeyWindows:
-    """Windows of a plan's rows, whose aggregates are to come."""
+    """Windows of a plan's rows, without aggregates yet."""
 
     before: Node
     plan: WindowPlan  # without aggregates
@@ -64,7 +64,7 @@ class KeyWindows:
 
 
 def over_revisions(before: Node, results: str | None, others: Mapping[str, bool]) -> bool:
-    """Return whether windows are over windows that are re-emitted, of which the newest result counts.
+    """Return whether windows are over re-emitted windows, of which the newest result counts.
 
     Refuse other streams that leave rows out, and arguments in `others` that do not go with such windows.
     """
@@ -75,8 +75,8 @@ def over_revisions(before: Node, results: str | None, others: Mapping[str, bool]
     given = ", ".join(name for name, there in others.items() if there)
     if given:
         raise OptionError(
-            f"{given} of a window over windows that are re-emitted",
-            expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
+            f"{given} of a window over re-emitted windows",
+            expected="none of these: the newest result of each inner window replaces the earlier one",
             hint="leave them out",
         )
     return True

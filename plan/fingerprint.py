@@ -196,7 +196,7 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
         raise CheckpointError(
             "this checkpoint was begun by another job: " + "; ".join(changes),
             expected="the same steps that keep state, for the life of a checkpoint; filters and columns may change",
-            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+            hint="restore them, or start with a new checkpoint location: the table keeps the newer rows",
         )
 
 

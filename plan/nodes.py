@@ -63,7 +63,7 @@ def source_text(given: Mapping[str, str] | None) -> str:
 def time_format_given(
     source: Mapping[str, str] | None, time: str | None, time_format: str | None, time_zone: str | None
 ) -> TimeFormat:
-    """Return how the event time of a DataFrame is to be read, by its source's options or the user's arguments.
+    """Return the reading of a DataFrame's event time, by its source's options or the user's arguments.
 
     `source` is as for :func:`source_text`. Refuse arguments that contradict it.
     """
@@ -121,7 +121,7 @@ RowStep = Filter | Choice
 
 
 def _shown(expression: str | Column) -> str:
-    """Return an expression as it was written, or as Spark prints it."""
+    """Return an expression in its original text, or as Spark prints it."""
     if isinstance(expression, str):
         return expression
     return str(expression).removeprefix("Column<'").removesuffix("'>")
@@ -206,7 +206,7 @@ class Node(abc.ABC):
 
     @property
     def time_format(self) -> TimeFormat:
-        """How the event time is to be read. Steps pass on what the source has."""
+        """The reading of the event time. Steps pass on what the source has."""
         return self.inputs[0].time_format
 
     @property

@@ -15,8 +15,8 @@ from .nodes import Choice, Filter, Given, InputRows, Intake, Map, Node, Transfor
 def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
     """Refuse a step that waits for the low-watermark over rows without one; `otherwise` ends the hint.
 
-    Rows without a time of their own (latent timestamps) are stamped on entry, not by a later step, which would stamp
-    the rows of a replayed batch differently.
+    Rows without a time of their own (latent timestamps) are stamped on entry. A later step would stamp the rows of a
+    replayed batch differently.
     """
     reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
     if reasons:
@@ -73,8 +73,8 @@ def check_table_key(plan: Node, key: Sequence[str]) -> None:
     missing = [name for name in plan.least_key if name not in key]
     if plan.retracts and missing:
         raise SchemaError(
-            f"the table's key {', '.join(key)} lacks {', '.join(missing)}: a result that is retracted would take "
-            "others with it",
+            f"the table's key {', '.join(key)} lacks {', '.join(missing)}: the retraction of a result would "
+            "remove others",
             expected="at least " + ", ".join(plan.least_key),
             hint="leave key out: the table then has the stream's",
         )

@@ -44,12 +44,12 @@ class LatestTable:
     Raises
     ------
     OptionError
-        `path` is no path.
+        `path` is not a path.
 
     Notes
     -----
-    Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it
-    was; :meth:`compact` makes one for each bucket, none of which changes a row. In an object store, :meth:`repair`,
+    Nothing is read before a method needs it. A method that changes rows makes one commit, or none;
+    :meth:`compact` makes one for each bucket, none of which changes a row. In an object store, :meth:`repair`,
     :meth:`rebucket`, :meth:`set_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
     :class:`~upstream.errors.EnvironmentMissingError` without it.
 
@@ -181,8 +181,8 @@ class LatestTable:
         return self.to_arrow(columns).to_pandas()
 
     def check(self, *, source: str | None = None) -> CheckReport:
-        """Check that the table has what the sink guarantees: one row per key, each in its bucket, none that a deletion
-        overrules; files, log and counts as recorded.
+        """Check the sink's guarantees: one row per key, each in its bucket, none that a deletion overrules; files, log
+        and counts as recorded.
 
         Parameters
         ----------
@@ -223,8 +223,8 @@ class LatestTable:
         retention
             How old these have to be.
         force
-            Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are
-            older than a deletion of their key.
+            Whether to remove rows that are not duplicates: those in missing or damaged files, and those that are older
+            than a deletion of their key.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class LatestTable:
         Raises
         ------
         OptionError
-            `retention` is no duration.
+            `retention` is not a duration.
         TableError
             There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or another
             writer has written to it meanwhile.
@@ -275,7 +275,7 @@ class LatestTable:
         Raises
         ------
         OptionError
-            `retention` is no duration.
+            `retention` is not a duration.
         TableError
             There is no such table, UpStream has not made it, or it cannot be read or written.
 
@@ -316,8 +316,8 @@ class LatestTable:
     def rebucket(self, buckets: int) -> int:
         """Divide the table into another number of buckets.
 
-        A query that is writing to it fails with its next batch, and resumes when it is restarted. If you gave it
-        the option ``buckets``, give it the new number. A process that dies leaves the table as it was.
+        A query that is writing to it fails with its next batch, and resumes when it is restarted. If you gave it the
+        option ``buckets``, give it the new number. A process that dies leaves an unchanged table.
 
         Parameters
         ----------
@@ -364,7 +364,7 @@ class LatestTable:
             It is none of the two.
         TableError
             There is no such table, it keeps all rows, it has no time, it cannot be read or written, or another writer
-            has written to it meanwhile.
+            interferes.
 
         Examples
         --------

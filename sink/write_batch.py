@@ -85,7 +85,7 @@ def write_batch(
         A column cannot be held by the table, or does not fit the one there is.
     TableError
         The path holds a table of another layout, another writer has changed the same buckets meanwhile, or the query's
-        checkpoint was put back to an earlier state.
+        checkpoint is an older copy.
 
     Notes
     -----
@@ -105,7 +105,7 @@ def write_batch(
     expected_keys = whole_argument("expected_keys", expected_keys)
     if df.isStreaming:
         raise OptionError(
-            "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
+            "the DataFrame is a stream", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
         )
     path = path_on_server(df.sparkSession, path)
     said = {name: str(value) for name, value in python_options(options).items()}
@@ -141,7 +141,7 @@ def _write(
         df, given["deleteWhen"] = with_deletions(df, delete_when)
     if "key" not in given and not keeps_all(given):
         raise OptionError(
-            "the DataFrame comes without an update key, and there is no table yet that has one",
+            "the DataFrame has no update key, and no table with one exists yet",
             expected="the name of one of its columns, or several",
             hint='add key="…"',
         )
@@ -182,7 +182,7 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
     if target.checkpoint:
         raise OptionError(
             "checkpointLocation is set on a batch",
-            expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
+            expected="txnAppId and txnVersion, by which UpStream recognizes a repeated write",
             hint="leave checkpointLocation out: it belongs to a stream",
         )
     if target.dead_letter_rows and not target.dead_letters:

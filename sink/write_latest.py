@@ -119,7 +119,7 @@ def write_latest(
         The column that decides which of two rows of a key is newer; without it, the later arrival is. If no key is
         given, it is the stream's own.
     sequence_by
-        The columns, or fields of structs, that decide instead if they are no event times, compared in their order:
+        The columns, or fields of structs, that decide instead if they are not event times, compared in their order:
         ``("source.file", "source.pos")``. An event time then only moves the low-watermark.
     buckets
         The number of parts of a new table [default: by `expected_keys`, the stream's number of shards, or 16]. Later,
@@ -134,7 +134,7 @@ def write_latest(
     metrics_location
         The location of a Delta table with a row of figures for each commit.
     delete_when
-        A boolean column, which the table does not get, an SQL condition or a column expression: a row for which it is
+        A boolean column, which the table does not get, an SQL condition or a column expression. A row for which it is
         true deletes its key, from its time on.
     checkpoint
         The query's checkpoint [default: a folder named after the table below Spark's
@@ -151,7 +151,7 @@ def write_latest(
     Raises
     ------
     OptionError
-        `updates` does not stream, a DataFrame comes without a key, or an option is unknown or mistyped.
+        `updates` is not a stream, a DataFrame has no key, or an option is unknown or mistyped.
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
@@ -204,7 +204,7 @@ def write_latest(
             placed = None
     if not df.isStreaming:
         raise OptionError(
-            "the DataFrame does not stream",
+            "the DataFrame is not a stream",
             expected="a DataFrame made by readStream",
             hint="read it with spark.readStream",
         )
@@ -212,9 +212,9 @@ def write_latest(
         check_coalesced(df, sequence.text)
     if key is None and not keeps_all(options):
         raise OptionError(
-            "the DataFrame comes without an update key",
+            "the DataFrame has no update key",
             expected="the name of one of its columns, or several",
-            hint='add key="…", or write an UpdateStream, which knows its key',
+            hint='add key="…", or write an UpdateStream, which has a key',
         )
     if str(options.get("engine", "")).lower() == "merge":
         check_apart([("path", path)], [*known, *(() if checkpoint is None else (("the checkpoint", checkpoint),))])
@@ -352,7 +352,7 @@ def batch_metrics(
     Parameters
     ----------
     progress
-        Of a query.
+        The progress report of a query.
     path
         The table that it writes: then the summary of the batch's commit is looked up in the table's log.
     storage_options

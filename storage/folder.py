@@ -26,7 +26,7 @@ _AT_ONCE = 16
 # A disk combines concurrent syncs.
 _SYNCS_AT_ONCE = 16
 _PUTS = 3
-# The storage options whose values are no secrets, except addresses with a password. All others are masked.
+# The storage options whose values are not secrets, except addresses with a password. All others are masked.
 _PLAIN = re.compile(
     r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
 )
@@ -117,7 +117,7 @@ class TableFolder:
         refusal = self.puts_refused()
         if refusal is not None:
             raise refusal
-        failed = OSError(f"the store refuses {path} as if it were there, and it is not")
+        failed = OSError(f"the store rejects {path} as existing, and does not have it")
         for _ in range(_PUTS):
             try:
                 if self._put_if_absent(path, content):
@@ -266,8 +266,8 @@ class TableFolder:
                 raise
             # Nothing is chained: a traceback would show what is masked here.
             raise TableError(
-                f"the object store does not do what is asked of it at {self.location}: {self.masked(error)}",
-                expected="a bucket that is there, and may be listed, read and written with the storage options",
+                f"the object store fails at {self.location}: {self.masked(error)}",
+                expected="a bucket that the storage options permit to list, read and write",
                 hint="correct the address, or the options that begin with `storage.` (docs/readers.md); a restarted "
                 "query repeats the batch",
             ) from None

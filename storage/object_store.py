@@ -87,8 +87,7 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
         import obstore
     except ImportError:
         return EnvironmentMissingError(
-            f"the package obstore is not installed, without which no entry of its log can be put at {location} only if "
-            "there is none",
+            f"the package obstore is not installed, so a commit at {location} cannot detect another writer",
             hint=f"pip install 'pyspark-upstream[stores]' where the driver runs; {_DO_WITHOUT}",
         )
     try:
@@ -101,19 +100,17 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
                 obstore.delete(store, _TRIAL)
     except OSError as error:
         return TableError(
-            f"an object cannot be put at {location} only if there is none of its name: {masked(error)}",
-            expected="a store that does so, such as S3, GCS, Azure, MinIO or R2, and options by which obstore finds "
-            "it: credentials "
-            "from the options, the environment or the machine's role",
+            f"a put that fails if the object exists is not possible at {location}: {masked(error)}",
+            expected="a store that supports this, such as S3, GCS, Azure, MinIO or R2, and credentials from the "
+            "options, the environment or the machine's role",
             hint=f"correct the options that begin with `storage.`; {_DO_WITHOUT}",
         )
     if second:
         return TableError(
-            f"the object store at {location} puts an object over another, although the request is to put it only if "
-            "there is none",
-            expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each "
-            "may undo the other's commit",
-            hint=f"keep the table in such a store; {_DO_WITHOUT}, and one alone has to write the table",
+            f"the object store at {location} overwrites an object in spite of the condition If-None-Match",
+            expected="a store that supports If-None-Match, such as S3, GCS, Azure, MinIO or R2: otherwise two writers "
+            "may undo each other's commits",
+            hint=f"keep the table in such a store; {_DO_WITHOUT}, and let one query alone write the table",
         )
     return None
 

@@ -66,7 +66,7 @@ def _bound(sql: str, schema: pa.Schema, name: str | None) -> list[tuple[str, Exp
 class RowEvaluation:
     """A step on single rows, computed on Arrow. The `fixed` columns stay: key, time, system column.
 
-    Errors: those of :class:`ComputedColumn`, and SchemaError for a condition that is no boolean, or equal names.
+    Errors: those of :class:`ComputedColumn`, and SchemaError for a condition that is not a boolean, or equal names.
     """
 
     def __init__(self, step: RowStep, schema: pa.Schema, fixed: Sequence[str]) -> None:

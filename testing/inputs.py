@@ -159,7 +159,7 @@ class Input:
     def take(self, rows: Rows, feed: str, punctuation: Moment | None, checkpoint: Checkpoint) -> Taken:
         """Return a batch's rows of one feed, followed by the feed's punctuation.
 
-        A punctuation that is no time of this input raises an OptionError, rows that do not fit the schema a
+        A punctuation that is not a time of this input raises an OptionError, rows that do not fit the schema a
         SchemaError.
         """
         promises = self._promised(checkpoint)
@@ -226,7 +226,7 @@ class Input:
         plan = self.plan
         if plan.time is None:
             raise OptionError(
-                f"punctuation={punctuation!r} without an event time", expected="event_time=…, the column it speaks of"
+                f"punctuation={punctuation!r} without an event time", expected="event_time=…, the column of its time"
             )
         try:
             column = pa.chunked_array([pa.array([punctuation])])
@@ -261,7 +261,7 @@ def _check_names(names: Sequence[str], schema: pa.Schema) -> None:
     unknown = [name for name in names if name not in schema.names]
     if unknown:
         raise SchemaError(
-            f"the rows have {', '.join(unknown)}, which the schema has not",
+            f"the rows have {', '.join(unknown)}, which the schema lacks",
             expected="columns among " + ", ".join(schema.names),
         )
 

@@ -99,12 +99,12 @@ class StreamTester:
     steps
         What a job does between ``read`` and ``write``: a function of one stream, or of several, that returns a stream.
     schema
-        Of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of `steps`
-        differ, a mapping with a schema for each parameter of `steps`, by its name.
+        The schema of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of
+        `steps` differ, a mapping with a schema for each parameter of `steps`, by its name.
     key, event_time, watermark
         As for :func:`upstream.read`.
     time_format
-        How the event time is to be read if it is a number or text, such as ``epoch_ms``.
+        The format of an event time that is a number or text, such as ``epoch_ms``.
     idle, ets_delay
         As for :meth:`upstream.UpdateStream.from_dataframe`. With ``ets``, each batch advances the watermarks of silent
         feeds by the tester's clock, of every input.
@@ -121,7 +121,8 @@ class StreamTester:
 
     Notes
     -----
-    Within a batch, rows of one key have the order that a query gives them. Of different keys the order means nothing.
+    Within a batch, rows of one key have the order that a query gives them. The order of different keys
+    means nothing.
 
     Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. They have the
     functions of queries but no aggregates; others, and column objects of PySpark's, are refused.
@@ -210,7 +211,7 @@ class StreamTester:
         Raises
         ------
         OptionError
-            There is no such input, or the punctuation is no time.
+            There is no such input, or the punctuation is not a time.
         SchemaError
             The rows do not fit.
         UpstreamError
@@ -234,7 +235,7 @@ class StreamTester:
         Raises
         ------
         SchemaError
-            `rows` is no table, or lacks a column that it had.
+            `rows` is not a table, or lacks a column that it had.
         """
         table = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
         if not isinstance(table, pa.Table):

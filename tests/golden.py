@@ -39,7 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.golden", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--record", action="store_true", help="record what comes out")
+    parser.add_argument("--record", action="store_true", help="record the present answers")
     given, chosen = parser.parse_known_args()
     if given.record and not chosen:
         FILE.unlink(missing_ok=True)

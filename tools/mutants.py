@@ -185,14 +185,14 @@ def run(kernel: str, sample: int | None, seed: int, again: bool, children: int) 
 def main(arguments: list[str]) -> int:
     """Run some kernels, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kernels", nargs="*", help=f"some of: {', '.join(KERNELS)}; all of them where none is named")
+    parser.add_argument("kernels", nargs="*", help=f"change only these: {', '.join(KERNELS)} [default: all]")
     parser.add_argument(
         "--sample", type=int, metavar="N", help="run at most N mutants of each kernel, chosen at random"
     )
-    parser.add_argument("--seed", type=int, default=1, help="which N; 1 where nothing is said")
-    parser.add_argument("--again", action="store_true", help="run what lived in the run before, and what is new")
+    parser.add_argument("--seed", type=int, default=1, help="choose the N by this seed [default: 1]")
+    parser.add_argument("--again", action="store_true", help="run the survivors of the previous run, and new ones")
     parser.add_argument(
-        "--children", type=int, default=2, metavar="N", help="processes at a time; 2 where nothing is said"
+        "--children", type=int, default=2, metavar="N", help="run this many processes at a time [default: 2]"
     )
     parser.add_argument("--show", action="store_true", help="show each survivor's change")
     given = parser.parse_args(arguments)

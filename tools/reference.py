@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import inspect
 import re
 import sys
@@ -273,33 +272,41 @@ def _text(text: str) -> str:
 def command_line() -> str:
     """Return docs/command-line.md: the help of each command, in Markdown."""
     import typer
-    from typer.cli import get_docs_for_click
 
     from upstream.cli.main import app
 
-    command = typer.main.get_command(app)
-    context = command.make_context("upstream", [], resilient_parsing=True)
-    text = get_docs_for_click(obj=command, ctx=context, name="upstream")  # pyright: ignore[reportArgumentType]
-    text = html.unescape(re.sub(r"</?span[^>]*>", "", text))
-    text = re.sub(r"\[/?(?:bold|italic|dim)\]", lambda tag: "`" if "bold" in tag[0] else "", text).replace("\\[", "[")
-    text = (
-        re.sub(r"(`-[^`]*) <(?:str|list\[str\])>", r"\1 TEXT", text).replace(" <str>", "").replace(" <list[str]>", "")
-    )
-    text = re.sub(r" <(?:int|float)(?: range)?>", " N", text)
-    options = re.findall(r"^\* `.*`: .*\n", text, re.MULTILINE)
-    shared = sorted({each for each in options if options.count(each) > 2})
-    for each in shared:
-        text = text.replace(each, "")
-    shared = [each for each in shared if "--help" not in each and "`NAME`" not in each]  # the usage has the name
-    text = re.sub(r"\*\*Usage\*\*:\n\n```console\n\$ (?:upstream(?: \w[\w-]*)* \[OPTIONS\]\n|(.*)\n)```", r"`\1`", text)
-    text = text.replace("``\n\n", "").replace(" [OPTIONS] {", " {")
-    text = re.sub(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n*", "", text)
-    text = re.sub(r"\n*\*\*Options\*\*:\n\n(?=\* )", "\n\n", text)
-    text = re.sub(r"\*\*(?:Options|Arguments)\*\*:\n\n", "", text)
-    text = re.sub(r"^(\* .*\n)\n+(?=\* )", r"\1", text, flags=re.MULTILINE)
-    head = "# Command line\n\nEach command has `--help`. These mean the same wherever a command has them:\n\n"
-    text = re.sub(r"^# `upstream`\n", lambda _: head + "".join(shared), text, count=1)
-    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
+    root = typer.main.get_group(app)
+    context = root.make_context("upstream", [], resilient_parsing=True)
+    commands = {"upstream": root, **{f"upstream {name}": command for name, command in root.commands.items()}}
+    records = {name: [each.get_help_record(context) for each in command.params] for name, command in commands.items()}
+    items = {name: [_parameter(*record) for record in found if record] for name, found in records.items()}
+    often = Counter(item for found in items.values() for item in found)
+    lines = [
+        "# Command line",
+        "",
+        "Each command has `--help`. These mean the same wherever a command has them:",
+        "",
+        *sorted(item for item, count in often.items() if count > 2 and "`NAME`" not in item),
+    ]
+    for name, command in commands.items():
+        lines += ["", f"## `{name}`", "", _without_markup(inspect.cleandoc(command.help or ""))]
+        if any(each.param_type_name == "argument" for each in command.params) or command is root:
+            pieces = [each for each in command.collect_usage_pieces(context) if command is root or each != "[OPTIONS]"]
+            lines += ["", f"`{' '.join([name, *pieces])}`"]
+        own = [item for item in items[name] if often[item] <= 2]
+        lines += ["", *own] if own else []
+        lines += ["", command.epilog] if command.epilog else []
+    return "\n".join(lines) + "\n"
+
+
+def _parameter(name: str, about: str) -> str:
+    text = re.sub(r" <(?:str|list\[str\])>", " TEXT" if name.startswith("-") else "", name)
+    return f"* `{re.sub(r' <(?:int|float)[^>]*>', ' N', text)}`: {_without_markup(about)}"
+
+
+def _without_markup(text: str) -> str:
+    """Replace Rich's markup by Markdown."""
+    return re.sub(r"\[/?bold\]", "`", re.sub(r"\[/?(?:dim|italic)\]", "", text)).replace("\\[", "[")
 
 
 PAGES = {"reference": page, "command-line": command_line}

@@ -65,7 +65,7 @@ class OffsetBook:
         if self._folder is None:
             raise CheckpointError(
                 f"the checkpoint keeps its list of feeds in {reference['list']}, and no checkpointLocation is given",
-                hint="set the option checkpointLocation as it was when the query began",
+                hint="set the option checkpointLocation to its first value",
             )
         if self._list is None or self._list.reference != reference:
             self._list = _List(reference)

@@ -79,7 +79,7 @@ def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
 
 
 def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
-    """Remove the values whose names begin with `prefix` and come before `below`; missing ones are no error."""
+    """Remove the values whose names begin with `prefix` and come before `below`; missing ones are ignored."""
     place = folder_at(folder)
     place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)
 

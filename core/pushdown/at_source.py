@@ -245,10 +245,10 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
         given = {name.lower(): value for name, value in options.items()}
         if given.get("changes", "").strip().lower() == "full":
             raise SchemaError(
-                f"{what} of rows that changes=full reads: a preimage is no update of its key",
+                f"{what} of rows that changes=full reads: a preimage is not an update of its key",
                 expected="rows that each update a key, as changes=newest gives them",
-                hint="leave out changes: group_by and join_latest find the earlier row of a key by themselves; or work "
-                "on both images with Spark's own aggregates, or in foreachBatch",
+                hint="remove changes, because group_by and join_latest find the earlier row of a key. Or process both "
+                "images with Spark's own aggregates, or in foreachBatch",
             )
 
 

@@ -34,8 +34,8 @@ class SourceSteps:
     def of(cls, rows: str, schema: str, step: ArrowStep, archives: Sequence[str] = ()) -> SourceSteps:
         """Return steps with `step` as their program.
 
-        It raises an exception of any kind if the step cannot be pickled, or holds a broadcast variable or an
-        accumulator, which Spark supports only in its own functions.
+        It raises an exception of any kind if the step cannot be pickled. Spark supports broadcast variables and
+        accumulators only in its own functions.
         """
         return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 

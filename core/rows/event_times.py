@@ -49,8 +49,8 @@ def zone_named(name: str) -> zoneinfo.ZoneInfo:
         raise OptionError(
             f"the time zone {name!r} is unknown here",
             expected="an IANA name such as 'Europe/Paris' or 'UTC'",
-            hint="for a fixed offset give one of the names Etc/GMT-14 to Etc/GMT+12, whose signs are reversed; "
-            "if the name is right, install the package tzdata",
+            hint="for a fixed offset, give one of the names Etc/GMT-14 to Etc/GMT+12, whose signs are reversed. "
+            "If the name is right, install the package tzdata",
         ) from error
 
 
@@ -182,7 +182,7 @@ _LAST_US = 253_402_300_799_999_999
 
 
 class TimeFormat(NamedTuple):
-    """How a stream's time column is to be read: the options `time_format` and `time_zone` of its source."""
+    """The reading of a stream's time column: the options `time_format` and `time_zone` of its source."""
 
     format: str | None = None  # of numbers and texts
     zone: str = "UTC"  # of dates, and of texts and timestamps without a zone

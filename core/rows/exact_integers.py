@@ -90,7 +90,7 @@ def _wrapping(array: Int64s, factor: int, add: int) -> Int64s:
 
 def _too_far(value: int) -> OptionError:
     return OptionError(
-        f"a window reaches {value}, which 64 bits do not hold",
+        f"a window reaches {value}, beyond 64 bits",
         expected=f"times, row numbers, window-ids and ends of windows from {LOWEST} to {HIGHEST}",
         hint="times that far out are mostly placeholders: filter them out before the window; or choose an origin "
         "nearer to the rows",

@@ -96,8 +96,8 @@ def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
     if ends[-1] > most:
         raise SchemaError(
             f"{ends[-1]:,} bytes in the rows that one task packs at once",
-            expected="less than 2 GB, which is what a column of Arrow holds",
-            hint="leave out columns that are not needed: some rows are very long",
+            expected="less than 2 GB, the limit of an Arrow column",
+            hint="remove columns that are not needed: some rows are very long",
         )
     # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
     whole, offsets = pa.py_buffer(b"".join(frames)), pa.py_buffer(ends.astype(np.int32))

@@ -47,9 +47,9 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
             f"{', '.join(f'{name} is under the collation {collation}' for name, collation in found.items())}",
             expected=f"text under {_BINARY}, the default: here two texts are equal where their bytes are, so that 'A' "
             "and 'a' are two keys",
-            hint=f"give each column the collation {_BINARY} before, for example .withColumn({one!r}, "
-            f"F.expr(\"collate({one}, '{_BINARY}')\")); "
-            f"if 'A' and 'a' are to be one key, take F.lower of it",
+            hint=f"first give each column the collation {_BINARY}, for example .withColumn({one!r}, "
+            f"F.expr(\"collate({one}, '{_BINARY}')\")). "
+            f"If 'A' and 'a' are one key, use F.lower",
         )
 
 

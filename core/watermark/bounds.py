@@ -75,7 +75,7 @@ def embedded_punctuation(
 ) -> npt.NDArray[np.bool_]:
     """Return which rows are punctuation of the feed itself.
 
-    Such a row is no tombstone, and has a time if there is a time column. Columns beside the key and the time are null;
+    Such a row is not a tombstone, and has a time if there is a time column. All other columns are null;
     if there are none, the key is null.
     """
     others = [name for name in table.column_names if name != time and name not in key]

@@ -17,7 +17,7 @@ class Watermark:
     Attributes
     ----------
     policy : str
-        Its name, as of the source's option ``progress``.
+        Its name, as in the source's option ``watermark``.
     delay : str or None
         How far a row may be behind the newest.
     late : float or None
@@ -93,7 +93,7 @@ class Watermark:
         Raises
         ------
         OptionError
-            `delay` is no duration.
+            `delay` is not a duration.
 
         Examples
         --------

@@ -157,7 +157,7 @@ class FeedProgress:
 
     `bound` is exclusive and never decreases: as far as the policy can judge, every row with an earlier time has
     arrived. It is None before the first row, :data:`~.bounds.BEFORE_ALL` while the feed has rows but no low-watermark,
-    and :data:`~.bounds.AFTER_ALL` at the feed's end. Of the rows `received`, `late` ones came below the bound;
+    and :data:`~.bounds.AFTER_ALL` at the feed's end. Among the rows `received`, `late` ones came below the bound;
     `late_idle` are late only by the rule for silent feeds. `suspects` were kept by the outlier guard from moving the
     bound, and no later row has confirmed them. The `skew` excludes rows more than `max_jump_us` behind.
     """
@@ -246,7 +246,7 @@ class FeedProgress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Add a punctuation row of the feed itself (``embedded``), or a bound besides its rows (``from_table``)."""
+        """Add a punctuation row of the feed itself (``embedded``), or a bound from elsewhere (``from_table``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:

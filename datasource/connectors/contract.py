@@ -16,7 +16,7 @@ Position = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """The maximum of one batch; None is no limit. A connector takes at least one indivisible unit, to make progress."""
+    """The maximum of one batch; None means no limit. A connector takes at least one indivisible unit."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -56,7 +56,7 @@ class Aggregates:
                 if (kept.inputs, kept.fields) != (part.inputs, part.fields):
                     raise OptionError(
                         f"two aggregates keep different things as {part.key}",
-                        expected="names of columns and aggregates that tell them apart",
+                        expected="different names of columns and aggregates",
                     )
         self.parts: tuple[StatePart, ...] = tuple(parts.values())
         self.inputs = tuple(dict.fromkeys(name for part in self.parts for name in part.inputs))

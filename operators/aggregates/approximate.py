@@ -189,7 +189,7 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
     limit : int
         The most items that a result has.
     error : float
-        As above. The library guarantees this bound; it is no standard deviation.
+        As above. The library guarantees this bound; it is not a standard deviation.
 
     Returns
     -------
@@ -238,7 +238,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
     """
     text = f"quantile({column}, {probability:g})"
     if not 0 <= probability <= 1:
-        raise OptionError(f"{probability} is no probability", expected="a number from 0 to 1")
+        raise OptionError(f"{probability} is not a probability", expected="a number from 0 to 1")
     if not 1e-5 <= error <= 0.1:
         raise OptionError(f"error of {text} is {error}", expected="1e-5 to 0.1")
     k = math.ceil((2.296 / error) ** (1 / 0.9723))  # the library's fit of the single-sided error at 99 %

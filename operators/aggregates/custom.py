@@ -35,8 +35,8 @@ def aggregate(
 
     Each function is called once for all groups.
 
-    The result must depend neither on how rows are divided nor on their order: combining the states of two halves must
-    give the state of the whole.
+    The result must depend neither on how rows are divided nor on their order. The combined states of two halves must be
+    the state of the whole.
 
     Parameters
     ----------

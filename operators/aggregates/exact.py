@@ -27,11 +27,13 @@ _EXACT = 1 << 53
 
 def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
     """Raise AggregateOverflowError for results whose largest does not fit `kind`."""
+    from ...expressions.kinds import spark_name
+
     raise AggregateOverflowError(
-        f"{text} is {largest}, which {kind} cannot hold",
-        expected=f"results within the range of {kind}",
-        hint="cast the column first: integers to DECIMAL(38, 0), decimals to fewer digits, or to DOUBLE if about will "
-        "do",
+        f"{text} is {largest}, which {spark_name(kind)} cannot hold",
+        expected=f"results within the range of {spark_name(kind)}",
+        hint="cast the column first: integers to DECIMAL(38, 0), decimals to fewer digits, or to DOUBLE for an "
+        "approximate result",
     )
 
 

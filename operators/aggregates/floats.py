@@ -1,9 +1,9 @@
 """Retractable sums of doubles to about 100 bits, over many groups at once.
 
-A sum is an unevaluated pair ``high + low`` (a double-double). Each value is split, without error, into a multiple of a
-coarse unit, a multiple of a finer unit, and a remainder about 2^-60 as large. ``np.bincount`` adds the multiples of a
-group exactly, so the order of rows does not matter. A retraction leaves no error that a double would show, unless the
-sum was some 2^45 times larger before.
+A sum is an unevaluated pair ``high + low`` (a double-double). Each value is split without error: a multiple of a coarse
+unit, one of a finer unit, and a remainder of about 2^-60. ``np.bincount`` adds the multiples of a group exactly, so the
+order of rows does not matter. A retraction leaves no error that a double would show, unless the sum was some 2^45 times
+larger before.
 """
 
 from __future__ import annotations

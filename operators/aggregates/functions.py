@@ -143,8 +143,8 @@ def sum_(column: str) -> Aggregate:
     Its type is BIGINT for integers, DECIMAL(p + 10, s) for DECIMAL(p, s), and DOUBLE for floats.
 
     Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the
-    rows. Sums of doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand,
-    and stay so when rows are retracted.
+    rows. Sums of doubles are right to the last bit, also after retractions, unless they cancel to less than about 2^-45
+    of their largest summand.
 
     Parameters
     ----------
@@ -159,7 +159,11 @@ def sum_(column: str) -> Aggregate:
     --------
     >>> results = stream.window("1 minute").agg(total=us.sum("speed"))
     """
-    text = f"sum({column})"
+    return sum_of(column, f"sum({column})")
+
+
+def sum_of(column: str, text: str) -> Aggregate:
+    """Return the :func:`sum_` of a column; errors name it by `text`."""
 
     def plan(schema: pa.Schema) -> Plan:
         kind = number_type(schema, column, text)
@@ -192,7 +196,11 @@ def avg(column: str) -> Aggregate:
     --------
     >>> results = stream.window("1 minute").agg(mean=us.avg("speed"))
     """
-    text = f"avg({column})"
+    return avg_of(column, f"avg({column})")
+
+
+def avg_of(column: str, text: str) -> Aggregate:
+    """Return the :func:`avg` of a column; errors name it by `text`."""
 
     def plan(schema: pa.Schema) -> Plan:
         kind = number_type(schema, column, text)

@@ -24,7 +24,7 @@ _DOUBLE, _LONG = pa.float64(), pa.int64()
 
 
 class Count(StatePart):
-    """The number of rows if `column` is None, else of a column's values that are not null."""
+    """The number of rows if `column` is None, otherwise of a column's values that are not null."""
 
     differential = True
     exact = True
@@ -44,7 +44,7 @@ class Count(StatePart):
     def retract(self, state: State, other: State) -> State:
         left = _less(state[0], other[0])
         if (left.to_numpy() < 0).any():
-            raise ValueError(f"{self.key}: the state that is retracted has rows that the other has not")
+            raise ValueError(f"{self.key}: the retracted state has rows that the other lacks")
         return [left]
 
     def running(self, state: State) -> Sequence[Int64s]:

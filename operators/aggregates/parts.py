@@ -298,7 +298,7 @@ def check_order(schema: pa.Schema, by: Sequence[str], text: str) -> None:
 
 
 def check_named(aggregates: Mapping[str, object], taken: Collection[str]) -> None:
-    """Raise OptionError for values that are no aggregates, SchemaError for names among the other columns, `taken`."""
+    """Raise OptionError for values that are not aggregates, SchemaError for names among the other columns, `taken`."""
     both = sorted(set(taken) & set(aggregates))
     if both:
         raise SchemaError(
@@ -309,7 +309,7 @@ def check_named(aggregates: Mapping[str, object], taken: Collection[str]) -> Non
     wrong = [f"{name}={each!r}" for name, each in aggregates.items() if not isinstance(each, Aggregate)]
     if wrong:
         raise OptionError(
-            f"{', '.join(wrong)} is no aggregate",
+            f"{', '.join(wrong)} is not an aggregate",
             expected="what the functions of upstream.aggregates make",
             hint="write for example n=us.count(), total=us.sum('value')",
         )

@@ -18,8 +18,9 @@ _US = 1e6
 class Ramps:
     """Stretches of time in which a key's staleness grew as time did, from `low_us` to `high_us`.
 
-    A key is stale from the arrival of its oldest pending update until a result that covers it is committed (application
-    staleness) or dequeued (queue staleness). So each result adds one ramp, and no sampling is needed.
+    A key is stale from the arrival of its oldest pending update until a result covers it. For application staleness,
+    that is its commit; for queue staleness, the end of its wait in the queue. So each result adds one ramp, and no
+    sampling is needed.
     """
 
     low_us: Int64s
@@ -116,9 +117,9 @@ class RunStaleness:
 class StalenessAccount:
     """The staleness of keys, added up over a run from `start_us` on.
 
-    A commit at t of a result whose pending interval began at e, with the key's previous result at p, adds the integral
-    of x - e over x from max(e, p) to t. Results of one key must come in the order of their commits, over all calls.
-    The number of keys grows when a larger key number is applied.
+    Let t be the commit of a result, e the begin of its pending interval, and p the key's previous result. The commit
+    adds the integral of x - e over x from max(e, p) to t. Results of one key must come in the order of their commits,
+    over all calls. The number of keys grows when a larger key number is applied.
     """
 
     def __init__(self, keys: int = 0, *, start_us: int = 0) -> None:

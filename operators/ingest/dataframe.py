@@ -112,7 +112,7 @@ def _column(df: DataFrame, given: str | Column) -> Column:
 def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped: bool) -> None:
     if not df.isStreaming:
         raise OptionError(
-            "the DataFrame does not stream",
+            "the DataFrame is not a stream",
             expected="a DataFrame made by readStream",
             hint="read it with spark.readStream",
         )
@@ -120,7 +120,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
         raise SchemaError(
             f"the DataFrame has the column {SYSTEM} already",
             expected="rows without feeds and progress",
-            hint="this one is an update stream as it is: UpdateStream(df, key=…, event_time=…)",
+            hint="this DataFrame is an update stream already: use UpdateStream(df, key=…, event_time=…)",
         )
     absent = [each for each in (*key, *([time] if time and not stamped else [])) if each not in df.columns]
     if absent:

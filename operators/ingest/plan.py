@@ -46,7 +46,7 @@ class IntakePlan:
         if text_argument("name", self.name) is None or "/" in self.name or self.name != self.name.strip():
             raise OptionError(
                 f"name={self.name!r}",
-                expected="the input's name, without a slash: its reports and its dead letters carry it",
+                expected="the input's name, without a slash: it names reports and dead letters",
             )
 
     @property
@@ -86,8 +86,8 @@ def policy_of(watermark: Watermark | None, event_time: str | None) -> Policy:
     name = chosen.policy
     if name == "from_table":
         raise OptionError(
-            "a watermark of policy 'from_table' for a DataFrame, which says nothing besides its rows",
-            expected="what one of Watermark's methods makes",
+            "a watermark of policy 'from_table' for a DataFrame, which has rows alone",
+            expected="the result of one of Watermark's methods",
         )
     if name != "none" and event_time is None:
         raise OptionError(

@@ -53,7 +53,7 @@ def frames_of(
     """Return the frames of rows that have :data:`FEED` and :data:`ARRIVAL`.
 
     `place` is the task's number and the part's number within it, by which frames are sorted. `clock_us` is the batch's
-    start: it stands in for the arrival of a batch without rows.
+    start: it replaces the arrival in a batch without rows.
     """
     arrived = pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py()
     arrival_us = clock_us if arrived is None else int(arrived)

@@ -203,7 +203,7 @@ def band_of(within: Any, unit_us: int | None) -> JoinTimeRange:
         raise OptionError(
             "a join without a bound in time" if within is None else f"within={within!r}",
             expected="within='2 minutes', us.Interval(before=…, after=…), or us.Windower('1 minute')",
-            hint="say how far apart the rows may be that meet: without a bound all rows would be kept for ever",
+            hint="set how far apart in time matching rows may be: without a bound, the join keeps all rows for ever",
         )
     if before + after < 0:
         raise OptionError(

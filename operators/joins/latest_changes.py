@@ -207,8 +207,8 @@ class LatestResults:
     def given(self, rows: Rows, number: Int64s, cause: pa.Table | None = None) -> pa.Table:
         """Return results with the values of rows of both sides.
 
-        Of a key's results, the one with the greatest `number` counts. A result has the latest arrival of its rows and
-        of `cause`, rows that changed it without being part of it.
+        The key's result with the greatest `number` counts. A result has the latest arrival of its rows and of `cause`,
+        rows that changed it without being part of it.
         """
         columns = {each.name: self._column(each, rows) for each in self._plan.columns}
         if self._plan.has_time:

@@ -138,7 +138,7 @@ def pair_condition(plan: JoinPlan) -> PairCondition | None:
         if failed:
             raise QueryError(
                 f"condition={plan.condition!r} has no value for {failed['holds'].sum()} pairs",
-                expected="pairs for which it has one",
+                expected="a condition with a value for each pair",
                 hint="use a try_ form, such as try_cast or try_divide, which gives null",
             )
         return as_array(pc.fill_null(made["holds"], False))

@@ -151,7 +151,7 @@ class JoinPlan:
         if self.state_limit is not None and self.on_limit != "fail":
             raise OptionError(
                 f"early=True with on_limit={self.on_limit!r}",
-                expected="on_limit='fail': a row emitted without a partner cannot be retracted after it is dropped",
+                expected="on_limit='fail': a result without a partner cannot be retracted after its row is dropped",
                 hint="leave out early or on_limit",
             )
 

@@ -75,8 +75,7 @@ def checked_times(rows: pa.Table, name: str) -> Int64s:
     column = rows.column(name)
     if column.null_count:
         raise MalformedRowError(
-            f"{column.null_count} of {len(column)} rows have no time in {name!r}, so nothing can be said of when they "
-            "meet others",
+            f"{column.null_count} of {len(column)} rows have no time in {name!r}, so they have no place in the join",
             expected="a time in each row",
             hint="take such rows out before the join, and count them",
         )
@@ -105,7 +104,7 @@ def as_sent(table: pa.Table, name: str | None = None) -> pa.Table:
 def received(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
     """Return the rows of some frames by arrival, and their punctuation.
 
-    Of the system column, rows have only the arrival, and punctuation the source and the arrival. Frames are those of
+    In the system column, rows have only the arrival, and punctuation the source and the arrival. Frames are those of
     :func:`as_sent`, or have the whole system column.
     """
     parts = [split_punctuation(_sent(from_frame(frame).select(schema.names))) for frame in frames]

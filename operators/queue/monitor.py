@@ -77,10 +77,10 @@ class StatisticsMonitor:
     def slow(self, keys: Int64s, residents: Int64s) -> npt.NDArray[np.bool_]:
         """Return whether each of `keys` is a slow updater, if `residents` keys wait including it (tr620 §5.3).
 
-        A key is slow if all residents can be served once between two of its updates, ``c n < 1 / u_k``, in the time
-        that remains after every key that updates no faster is served each time: ``u_k c n < 1 - c Σ u_j`` over all j
-        with ``u_j <= u_k``. Without the sum, slow updaters that together overload the server would keep all others
-        waiting forever (docs/decisions/0005-linecutting.md). No key is slow while the cost is unknown.
+        A key is slow if all residents are served once between two of its updates: ``c n < 1 / u_k``. Slower keys leave
+        less time for that: ``u_k c n < 1 - c Σ u_j`` over all j with ``u_j <= u_k``. Without the sum, slow updaters
+        that together overload the server would keep all others waiting forever (docs/decisions/0005-linecutting.md). No
+        key is slow while the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:

@@ -85,8 +85,8 @@ class UpdateQueue:
 
     Places are arrival times, so that the queues of several shards have one order. The queue reads no clock: results
     depend on arguments and state alone. `index` belongs to this queue alone. `stored` pages are read and written as a
-    whole, so a newer row is placed beside others of its batch, not at the older row's location: a batch writes fewer
-    pages.
+    whole. So a newer row is placed beside others of its batch, not at the older row's location, and a batch writes
+    fewer pages.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class UpdateQueue:
             raise CheckpointError(
                 f"queue state of version {state['version']} with pages of {state['slots']}",
                 expected=f"version {_VERSION} with pages of {self.pages.slots}",
-                hint="continue with the version that wrote it, or start with a new checkpoint",
+                hint="run the version that wrote it, or start with a new checkpoint",
             )
         held: Int64s = state["held"]
         self.pages.restore(held)

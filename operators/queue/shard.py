@@ -41,10 +41,10 @@ from .queue import Control, EnqueueResult, ShardPlan, UpdateQueue, none
 class QueueState:
     """A shard's state without its rows. `head` is empty for a shard without rows so far.
 
-    The head is one value, because each value costs a call to Spark's state store: some JSON, the rows' schema, a bit
-    for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell stays
-    in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no page
-    writes.
+    The head is one value, because each value costs a call to Spark's state store. It has some JSON, the rows' schema, a
+    bit for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell
+    stays in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no
+    page writes.
     """
 
     def __init__(self, plan: ShardPlan, store: Store) -> None:
@@ -325,7 +325,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
                 + ", ".join(f"{field.name} {field.type}" for field in stored),
                 expected="the same columns, or more; now there are "
                 + ", ".join(f"{field.name} {field.type}" for field in schema),
-                hint="let the query as it was run until its queue is empty, or start with a new checkpointLocation",
+                hint="run the earlier query until its queue is empty, or start with a new checkpointLocation",
             )
 
     def _updates(self, rows: pa.Table, arrival: Int64s) -> Updates:

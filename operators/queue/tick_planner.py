@@ -67,7 +67,8 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
 
     `duration_s` is the intended duration of a batch; None for the one with the least staleness. With n keys waiting,
     fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result is visible when the
-    batch ends, and is as old as the batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b = √(n·f/(2c)).
+    batch ends, and then as old as the batch. So the mean staleness is ≈ (f + c·b) · (1 + n/(2b)), least at b =
+    √(n·f/(2c)).
     """
     if not cost.batches:
         return last

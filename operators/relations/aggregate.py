@@ -169,7 +169,7 @@ class GroupRows:
         return pl.concat([self._part(each, values) for each in parts])
 
     def _part(self, part: Live, values: pl.DataFrame, splits: Splits | None = None) -> pl.DataFrame:
-        """With ``splits``, return the values of the representatives instead of the results."""
+        """Return the results; with ``splits``, the values of the representatives instead."""
         found, positions, size = part.ids, part.positions - part.begin, part.end - part.begin
         results: list[pl.DataFrame] = []
         if self._extremes is not None:

@@ -23,8 +23,8 @@ from .zsets import TIME, conformed, dtypes_of, key_numbers, to_table
 class Arrangement:
     """The rows of an operator's state by key.
 
-    A step reads once, and then writes at most once. With ``within``, which names the columns that tell rows of one key
-    apart, a step reads and writes single rows of a key; without, all rows of a key are read and written together.
+    A step reads once, and then writes at most once. With ``within``, which names the columns that identify a row within
+    its key, a step reads and writes single rows. Without them, all rows of a key are read and written together.
     """
 
     def __init__(self, runs: KeyRuns, schema: pa.Schema, within: Sequence[str] = ()) -> None:

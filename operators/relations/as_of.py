@@ -26,11 +26,11 @@ class AsOfJoin(Operator):
     """A join that keeps the nearest partner of each left row (see :class:`~.plan.nodes.AsOf`).
 
     The rows of both sides are in one order, by key and value: a left row's match is the last right row before it. A
-    step reads the rows that change, the right rows before them, and the left rows from a right row that changes to the
-    next one. It looks for matches at the times at which a left row itself changes, or a right row nearer than all that
-    stay does.
-    State: the rows of both inputs in this order, in buckets. Of a left side whose right one never changes, nothing.
-    Rows with a null in their key or value have no partner and are not kept, only whether a left one has come.
+    step reads the rows that change, and the right rows before them. If a right row changes, it also reads the left rows
+    up to the next one. It looks for matches at the times of a changed left row, and of a right row nearer than all that
+    stay.
+    State: the rows of both inputs in this order, in buckets; nothing of the left if the right never changes. Rows with
+    a null in their key or value have no partner and are not kept. Only whether a left one has come is kept.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Evaluation:
         if head.get("clock", clock) != clock:
             raise CheckpointError(
                 f"the state was written by the clock of {head['clock']}",
-                expected=f"clock={head['clock']!r}, as it was begun",
+                expected=f"clock={head['clock']!r}, as at the start",
                 hint="begin with an empty store for the other clock",
             )
         self.low_watermark: int | None = head.get("low_watermark")
@@ -229,7 +229,7 @@ class Evaluation:
             each.begun = True
         for name in step.failed:
             self.remove(name)
-        self._forget()  # what a failure left behind is no state to come back to
+        self._forget()  # what a failure left behind is not a state to come back to
         self._changed |= self._known != self._tops
         self._known = dict(self._tops)
         self.low_watermark = low_watermark

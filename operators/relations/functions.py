@@ -44,6 +44,8 @@ ADDED: Mapping[str, Callable[[str], Aggregate]] = {
     "var_pop": exact.var_pop,
     "var_samp": exact.var_samp,
 }
+_NAMED: Mapping[str, Callable[[str, str], Aggregate]] = {"avg": exact.avg_of, "sum": exact.sum_of}
+"""Those that can overflow, from a column and the text of the call."""
 EXTREME: Mapping[str, Callable[[str], Aggregate]] = {
     "max": exact.max_,
     "min": exact.min_,
@@ -98,6 +100,15 @@ def check(call: AggregateCall) -> None:
         )
 
 
+def _added(call: AggregateCall, column: str) -> Aggregate:
+    named = _NAMED.get(call.function)
+    if named is None:
+        return ADDED[call.function](column)
+    argument = call.arguments[0].text
+    whole = argument[1:-1] if argument.startswith("(") and argument.endswith(")") else argument
+    return named(column, f"{call.function}({'DISTINCT ' * call.distinct}{whole})")
+
+
 class Splits(NamedTuple):
     """The columns of a row that represents several of its group: aggregates of such rows equal those of all."""
 
@@ -140,12 +151,12 @@ class Columns:
                 counts = make is exact.count
                 if not counts and len(call.arguments) != 1:
                     raise SchemaError(f"{call.function}(DISTINCT) of {len(call.arguments)} columns", expected="one")
-                self.distinct[call.name] = (names, exact.count() if counts else make(names[0]))
+                self.distinct[call.name] = (names, exact.count() if counts else _added(call, names[0]))
             elif make is not None:
                 if make is exact.count:
                     names, kinds = names[:1], [pa.bool_()]
                 rows = not call.arguments and call.where is None
-                self.added[call.name] = exact.count() if rows else make(names[0])
+                self.added[call.name] = exact.count() if rows else _added(call, names[0])
             elif outer is not None and call.stays:
                 self.added[call.name] = outer(names[0])
             elif outer is not None:

@@ -234,19 +234,19 @@ class _Input:
 class JoinOperator(Operator):
     """A join of two relations.
 
-    Pairs come from changes on either side: changes of the left with what the right has, what the left had with changes
-    of the right, and changes with changes; at the later of the two times, with the product of the weights. A row has a
-    partner while the weights of its partners add up to more than 0.
+    Pairs come from changes on either side. Changes of the left meet the right's rows, and changes of the right the
+    left's earlier rows; changes also meet changes. A pair has the later of the two times, and the product of the
+    weights. A row has a partner while the weights of its partners add up to more than 0.
 
-    State: the rows of both inputs by the key, those of large keys in buckets; those of an outer side, and of the left
-    side of semi and anti joins, with the number of their partners. Of an input whose other side is static, nothing; of
-    one of which rows have partners for some time only, those of about twice that time. If operators below keep the
-    newest rows by the key of the join, they are read there, and nothing is kept here. Rows with a null in their key
-    have no partner and are not kept, only whether there has been one on a side whose rows come without a partner too.
+    State: the rows of both inputs by the key, those of large keys in buckets. Rows of an outer side, and of the left
+    side of semi and anti joins, have the number of their partners. An input whose other side is static keeps nothing.
+    An input whose rows have partners for a limited time keeps those of about twice that time. If operators below keep
+    the newest rows by the key of the join, they are read there, and nothing is kept here. Rows with a null in their key
+    have no partner and are not kept. A side whose rows also come without a partner keeps whether there has been one.
 
     ``needed`` bounds how long rows of the left, and of the right, are needed after their times, in microseconds (see
-    :func:`~upstream.operators.relations.plan.bounds.needed_of`). ``within`` are the columns that tell rows of one key
-    apart; None for all. Raises SchemaError if keys that are compared have different types.
+    :func:`~upstream.operators.relations.plan.bounds.needed_of`). ``within`` are the columns that identify a row within
+    its key; None for all. Raises SchemaError if keys that are compared have different types.
     """
 
     def __init__(
@@ -454,8 +454,8 @@ def _newest_by(side: _Input, operator: Operator) -> Callable[[Int64s], pl.DataFr
 class NotIn(Operator):
     """``x NOT IN (SELECT y ...)``, where null makes a comparison neither true nor false.
 
-    A left row stays if no right row that the correlation admits is equal to it, or null, or, when x is null, there at
-    all: three anti joins. ``on`` and ``condition`` are the correlation.
+    A left row stays if no right row that the correlation admits is equal to it or null. If x is null, it stays if there
+    is no such row at all. These are three anti joins. ``on`` and ``condition`` are the correlation.
     """
 
     def __init__(

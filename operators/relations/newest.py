@@ -33,7 +33,7 @@ class NewestWindow(WaitingOperator):
 
     A row enters at its time, and leaves when the n-th later row of its partition enters. The later row has the greater
     time, then the greater sequence. So a row waits until the low-watermark passes it.
-    With ``tombstones``, a tombstone replaces the row before it and is no row itself; otherwise it is ignored.
+    With ``tombstones``, a tombstone replaces the row before it and is not a row itself; otherwise it is ignored.
     State: up to n rows of each partition, and the rows that wait.
     """
 
@@ -107,9 +107,9 @@ class NewestByArrival(Operator):
     After each step the relation holds each key's newest row, late ones included: the greatest event time, then the
     greatest sequence. A newer tombstone removes the key. All changes of a step have one time, the step's.
 
-    A tombstone is kept until the low-watermark passes it. A late row of a key without state is quarantined if a
-    tombstone of its time or later has been forgotten: it might bring a deleted row back.
-    State: a row or a tombstone of each key, and the keys of tombstones by time.
+    A tombstone is kept until the low-watermark passes it. A late row of a key without state might restore a deleted
+    row. It is quarantined if a tombstone of its time or later has been forgotten. State: a row or a tombstone of each
+    key, and the keys of tombstones by time.
     """
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], state: OperatorState) -> None:

@@ -25,6 +25,7 @@ class Evaluable:
     columns: frozenset[str]  # The columns that it reads.
     type: pa.DataType
     column: str | None = None  # The column's name, if the expression is a plain column: nothing is evaluated.
+    text: str = ""  # As the user wrote it, for errors.
 
     def series(self, frame: pl.DataFrame, name: str) -> pl.Series:
         dtype = dtype_of(self.type)
@@ -109,7 +110,7 @@ def needed(frame: pl.DataFrame, *computed: Evaluable) -> list[str]:
 
 
 class RowOperator(Operator):
-    """An operator that processes each row of a relation by itself."""
+    """An operator that processes each row of a relation alone."""
 
     source: Operator
 
@@ -147,10 +148,10 @@ def computed(expression: Expression, schema: pa.Schema) -> Evaluable:
     return _computed(expression, str(expression), schema)
 
 
-# Queries are many and their expressions few: to compile one takes a third of a millisecond. The text tells 0.0 and -0.0
-# apart, which are equal.
+# Queries are many and their expressions few: to compile one takes a third of a millisecond. The text differs
+# for 0.0 and -0.0, which are equal.
 @lru_cache(maxsize=4096)
-def _computed(expression: Expression, _: str, schema: pa.Schema) -> Evaluable:
+def _computed(expression: Expression, text: str, schema: pa.Schema) -> Evaluable:
     evaluate = compiled(expression, schema).evaluate
     column = expression.name if isinstance(expression, Field) else None
-    return Evaluable(evaluate, fields(expression), expression.type, column)
+    return Evaluable(evaluate, fields(expression), expression.type, column, text)

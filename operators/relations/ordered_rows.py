@@ -81,9 +81,9 @@ class RowOrder(NamedTuple):
 class OrderedRows(Operator):
     """An operator on the rows of each partition in an order. Ties are in the order of all columns, nulls first.
 
-    With a ``margin``, a result depends on as many rows before and after its row, at most: a step reads the rows near
-    those that change. Without it, a step reads all rows of the partitions that change.
-    State: all rows of each partition.
+    With a ``margin``, a result depends on at most that many rows before and after its row. A step reads the rows near
+    those that change. Without it, a step reads all rows of the partitions that change. State: all rows of each
+    partition.
     """
 
     def __init__(

@@ -101,9 +101,9 @@ class OrderedBuckets:
     """The distinct rows of each group, in an order.
 
     Those of a large group are divided into about as many buckets as a bucket has rows. A step reads the buckets in
-    which a row changes, and the sizes of the others. ``in_order`` returns numbers in the order of rows. Of the rows, a
-    column may choose those that count as copies, and one those that are kept.
-    State: the distinct rows of each group with their counts, and the buckets of large groups.
+    which a row changes, and the sizes of the others. ``in_order`` returns numbers in the order of rows. One column may
+    choose the rows that count as copies, and one those that are kept. State: the distinct rows of each group with their
+    counts, and the buckets of large groups.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ def is_family(key: str) -> bool:
 
 @remembered
 def narrowest(plan: Node) -> int:
-    """Return the least slice width that a plan needs by itself; 0 if none. Plans with narrow slices begin first."""
+    """Return the least slice width that a plan alone needs; 0 if none. Plans with narrow slices begin first."""
     shapes = (shape_of(each) for each in walk(plan))
     return min((each.width for each in shapes if each is not None), default=0)
 

@@ -1,4 +1,4 @@
-"""Operators that process each row by itself, without state."""
+"""Operators that process each row alone, without state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FilterOperator(RowOperator):
 
 
 class ProjectOperator(RowOperator):
-    """Columns computed from each row. A row that is replaced by one with equal columns is no change."""
+    """Columns computed from each row. A row that is replaced by one with equal columns is not a change."""
 
     def __init__(self, columns: Sequence[tuple[str, Evaluable]]) -> None:
         super().__init__(pa.schema([pa.field(name, each.type) for name, each in columns]))

@@ -200,8 +200,8 @@ class HopWindow(WaitingOperator):
 class RowLifetimes(WaitingOperator):
     """The rows of a relation from the last of some times on, until before the first of others.
 
-    State: the changes to come: each row that is there or waits, by the time at which it leaves, and by that at which it
-    comes.
+    State: the future changes. Each row that is present or waits has an entry at the time at which it leaves, and at
+    that at which it comes.
     """
 
     def __init__(
@@ -267,9 +267,9 @@ _START, _LATEST = "__start", "__last"
 class SessionWindow(Operator):
     """``SESSION``, with ``window_start`` and ``window_end`` as last columns.
 
-    State: the first and the last time of each open session; its rows, by the end that was known when they were written;
-    the rows of ended sessions, by the time at which they leave. A row is written again once for each end that passes
-    before its session's own: as often as its session is longer than the gap.
+    State: the first and the last time of each open session. Its rows are by the end known when they were written, the
+    rows of ended sessions by the time at which they leave. A row is written again once for each end that passes before
+    its session's own: as often as its session is longer than the gap.
     """
 
     def __init__(self, schema: pa.Schema, gap_us: int, partition: Sequence[str], state: OperatorState) -> None:

@@ -458,7 +458,7 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
                 f"rows with other columns are held in this checkpoint's {self._plan.name}: {self._head['schema']!r}",
                 expected="the same columns, or more; now there are "
                 + ", ".join(f"{field.name} {field.type}" for field in schema),
-                hint="let the query as it was run until nothing is held, or start with a new checkpointLocation",
+                hint="run the earlier query until it holds no rows, or start with a new checkpointLocation",
             )
         self._head["schema"] = now
         self._head["columns"] = base64.b64encode(schema.serialize().to_pybytes()).decode()

@@ -257,7 +257,7 @@ class KeyBounds:
         """Return the keys whose bounds have risen since the last call; None if no key has a bound of its own.
 
         Bounds that are no longer ahead are removed. `feeds` and `floor` are the bounds of all keys; `floor` defaults to
-        the least of the feeds'. With `endless`, the end of a key is no bound.
+        the least of the feeds'. With `endless`, the end of a key is not a bound.
         """
         table = self._table
         if table is None or not len(self):

@@ -22,7 +22,7 @@ from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, TIMESTAMP, standing_for, system_field
 
 WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
-"""Columns that a stream adds for a key's weight and access interval. They are no part of a row's payload."""
+"""Columns that a stream adds for a key's weight and access interval. They are not part of a row's payload."""
 
 
 def by_arrival(rows: pa.Table) -> pa.Table:

@@ -42,7 +42,7 @@ def row_places(numbers: Int64s, inner: Int64s) -> UInt64s:
 
 
 class PlaceRanges(NamedTuple):
-    """Ranges of places, both ends inclusive. Of two ranges, one contains the other or they share nothing."""
+    """Ranges of places, both ends inclusive. Two ranges share nothing, or one contains the other."""
 
     first: UInt64s
     last: UInt64s

@@ -112,5 +112,5 @@ def check_identity(was: Mapping[str, str], now: Mapping[str, str], began: str, s
         raise CheckpointError(
             f"{began} with another " + "; ".join(differ),
             expected=f"the same {same} for the life of a checkpoint",
-            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+            hint="restore them, or start with a new checkpoint location: the table keeps the newer rows",
         )

@@ -138,7 +138,7 @@ def _telling_what_is_gone(
         raise FeedChangedError(
             f"version {version.number} of the table at {location} cannot be read: {said}",
             expected="the version that this query reads: a batch that runs again reads the same rows",
-            hint="if VACUUM removed its files, restore them, and keep versions longer than the query may stand still; "
+            hint="if VACUUM removed its files, restore them, and keep versions longer than the query may be stopped; "
             f"or {or_else}",
         ) from error
 
@@ -205,7 +205,7 @@ def planned(
         absent = [name for name in names if name not in schema.names]
         if absent:
             raise SchemaError(
-                f"join_table on {', '.join(absent)}, which the {side} has not",
+                f"join_table on {', '.join(absent)}, which the {side} lacks",
                 expected="columns among " + ", ".join(name for name in schema.names if name != SYSTEM),
                 hint='name the columns of both: on={"stream_name": "table_name"}',
             )

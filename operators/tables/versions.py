@@ -118,8 +118,8 @@ def _unknown(problem: str) -> CheckpointError:
     return CheckpointError(
         problem,
         expected="the version of the table in the offsets of each batch",
-        hint="run the query with micro-batches, without asynchronous progress tracking, and with the checkpoint that "
-        "dataframe(…) was given; if the table has moved, finish the planned batch first, or begin a new checkpoint",
+        hint="run the query with micro-batches, without asynchronous progress tracking, and with the checkpoint of "
+        "dataframe(…). If the table has moved, first finish the planned batch, or use a new checkpoint",
     )
 
 

@@ -106,7 +106,7 @@ class Lateness:
     Raises
     ------
     OptionError
-        `allowed` is no duration, or `dead_letters` is no boolean.
+        `allowed` is not a duration, or `dead_letters` is not a boolean.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def window_by_time(
     slide_unit, step, weeks = _periods("SLIDE", range_ if slide is None else slide)
     if slide_unit != unit:
         raise OptionError(
-            f"RANGE is {range_!r} and SLIDE is {slide!r}: a month is no whole number of days",
+            f"RANGE is {range_!r} and SLIDE is {slide!r}: a month is not a whole number of days",
             expected="both in days or weeks, or both in months, quarters or years",
         )
     return CalendarWindows(Calendar(zone, unit), SlidingWindows(length, step, _first_period(origin, unit, weeks=weeks)))
@@ -248,8 +248,8 @@ def windows_of_groups(asked: Windower) -> SlidingWindows | CalendarWindows:
     if by_rows or not isinstance(windows, SlidingWindows | CalendarWindows) or not isinstance(over, SlidingWindows):
         raise OptionError(
             f"group_by(…).window({asked.duration!r}, slide={asked.slide!r})",
-            expected="sliding or tumbling windows by time, such as '10 minutes': a row that is retracted would change "
-            "landmark windows and windows of rows without number",
+            expected="sliding or tumbling windows by time, such as '10 minutes': a retracted row would change any "
+            "number of landmark windows and windows of rows",
             hint="give a duration, and a slide that is one too",
         )
     return windows

@@ -126,8 +126,8 @@ class Sessions:
 def joined(codes: Int64s, start: Int64s, last: Int64s, gap: int) -> tuple[Int64s, Int64s, int]:
     """Find the session of each part: parts of a key that are at most `gap` apart are in one session.
 
-    Return the session of each part, numbered in the order of keys, then of time, the earliest part of each session, and
-    the number of sessions. `codes` are the parts' keys, from 0.
+    Return the session of each part, the earliest part of each session, and the number of sessions. Sessions are
+    numbered in the order of keys, then of time. `codes` are the parts' keys, from 0.
     """
     n = len(codes)
     order = np.lexsort((start, codes))

@@ -261,7 +261,7 @@ class SourceRows:
             names = [*wanted, *([SYSTEM] if SYSTEM in batch.schema.names else [])]
             kinds = [SYSTEM_TYPE if name == SYSTEM else schema.field(name).type for name in names]
             columns = [batch.column(name).cast(kind) for name, kind in zip(names, kinds, strict=True)]
-            # A row without a key or a time is in no table, and punctuation is no row.
+            # A row without a key or a time is in no table, and punctuation is not a row.
             rows = pa.RecordBatch.from_arrays(columns, names=names).drop_null()
             nulls = [null_rows(column) for column in columns_at(pa.Table.from_batches([rows]), self._layout.key)]
             yield rows.filter(pa.array(~np.logical_or.reduce(nulls)))

@@ -68,7 +68,9 @@ def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Arra
         for column, value in zip(columns, key, strict=False)
     )
     if not columns or cut or None in key:  # Arrow makes 1 of 1.5
-        raise OptionError(f"{key!r} is no key of the table at {location}", expected=f"values of the types {expected}")
+        raise OptionError(
+            f"{key!r} is not a key of the table at {location}", expected=f"values of the types {expected}"
+        )
     return columns
 
 
@@ -117,10 +119,9 @@ def _parsed(text: str, kind: pa.DataType, name: str) -> pa.Array:
         return pa.array([text]).cast(kind)
     except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError) as error:
         raise OptionError(
-            f"{text!r} is no value of the key column {name!r}, which is {kind}",
-            expected="a number as it is, a date as 2024-02-29, a time as 2024-02-29T10:00:00Z (without the Z where the "
-            "column has no zone), "
-            "binary as 0x00ff, a struct as JSON",
+            f"{text!r} is not a value of the key column {name!r}, which is {kind}",
+            expected="a number, a date as 2024-02-29, a time as 2024-02-29T10:00:00Z, binary as 0x00ff, or a struct as "
+            "JSON. A time has no Z if the column has no zone",
         ) from error
 
 
@@ -180,7 +181,7 @@ class LettersWithKey(KeyRows):
         self._wanted = list(zip(map(parts_of, names), json.loads(wanted).values(), strict=True))
 
     def among(self, rows: pa.Table) -> Mask:
-        """Return which rows have the key; payloads that are no JSON have none."""
+        """Return which rows have the key; payloads that are not JSON have none."""
         found = [self._has_key(each) for each in rows.column("payload").to_pylist()]
         return np.array(found, dtype=np.bool_)
 
@@ -246,8 +247,8 @@ def erase_from_output(
             return taken
     raise TableError(
         f"another program has written to the table at {place} during each of {_ATTEMPTS} attempts to erase the key",
-        expected="a table without other commits for a moment",
-        hint="stop the query that writes to it, then rerun",
+        expected="a moment without another writer",
+        hint="stop the query that writes to it, and rerun",
     )
 
 
@@ -341,8 +342,8 @@ def erase_key(
     raise TableError(
         f"another program has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to "
         "erase the key",
-        expected="a table without other commits while one of its buckets is rewritten",
-        hint="stop the query that writes to it, then rerun; nothing changed",
+        expected="no other writer while one bucket is rewritten",
+        hint="stop the query that writes to it, and rerun. Nothing has changed",
     )
 
 
@@ -466,7 +467,7 @@ def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex)
         ),
         Remnant(
             "feeds, the query's checkpoint (rows that wait in queues, state of windows), dead letters that "
-            "are no JSON, tables that follow this one, copies",
+            "are not JSON, tables that follow this one, copies",
             None,
             "this command does not touch them",
         ),

@@ -32,14 +32,12 @@ def change_history(path: str, history: str, *, storage: Mapping[str, str] | None
 
     A larger number changes the log alone. It may take rows older than a forgotten deletion for history. A smaller
     number removes the surplus rows by the commit that records it, so no reader sees more rows than recorded. A process
-    that dies leaves the table as it was, and files that ``upstream maintain`` removes.
+    that dies leaves an unchanged table, and files that ``upstream maintain`` removes.
     """
     try:
         wanted = History.parse(str(history))
     except ValueError:
-        raise OptionError(
-            f"history {history!r} is not among those there are", expected="latest or 'latest N'"
-        ) from None
+        raise OptionError(f"history={history!r}", expected="latest or 'latest N'") from None
     with TableContents.opened(path, storage) as contents:
         return _change(contents, wanted)
 

@@ -113,9 +113,8 @@ def _unread(contents: TableContents, file: Unreadable, more: int = 0) -> TableEr
         f"that it is damaged: {file.reason}",
         expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a "
         "second look",
-        hint="check permissions, limits of open files, and the store, and repair the table again. If what is in the "
-        "file is damaged, put it back from a "
-        "copy, or move it away: then `upstream repair --force` takes it out of the table. Nothing was changed",
+        hint="check permissions, limits of open files, and the store, and rerun. If the file is damaged, restore it "
+        "from a copy, or move it away: then `upstream repair --force` removes it from the table. Nothing has changed",
     )
 
 
@@ -131,11 +130,11 @@ def _check_rows_that_go(contents: TableContents, states: Sequence[BucketState]) 
         going.append(f"{overruled:,} rows that are older than a deletion of their key")
     if going:
         raise TableError(
-            f"the repair of the table at {contents.target.location} would take out rows that are no duplicates: "
+            f"the repair of the table at {contents.target.location} would take out rows that are not duplicates: "
             f"{'; '.join(going)}",
-            expected="--force (force=True), to say that these rows may go",
-            hint="put missing files back from a copy if there is one; look at `upstream repair --dry-run`, then repair "
-            "with --force. Nothing was changed",
+            expected="--force (force=True), which permits that",
+            hint="restore missing files from a copy if there is one. Look at `upstream repair --dry-run`, then repair "
+            "with --force. Nothing has changed",
         )
 
 
@@ -205,7 +204,7 @@ def _check_count(contents: TableContents, states: Sequence[BucketState], rows: i
             f"the repair of the table at {contents.target.location} would leave {rows:,} rows, and at least {least:,} "
             "are right",
             expected="the same rows whenever the table is read",
-            hint="repair the table again while nobody writes to it. Nothing was changed",
+            hint="stop the queries that write to the table, and rerun. Nothing has changed",
         )
 
 

@@ -1,4 +1,4 @@
-"""The merges of a batch upon the rows that the table has now, and the summary that its commit records."""
+"""The merges of a batch with the table's present rows, and the summary that its commit records."""
 
 from __future__ import annotations
 
@@ -219,19 +219,19 @@ def _undo(files: _Files, kind: str, action: Mapping[str, Any]) -> None:
 
 
 def check_base(writer: TableWriter, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-    """Refuse a batch whose buckets others have changed since the tasks read them; compaction is no change."""
+    """Refuse a batch whose buckets others have changed since the tasks read them; compaction is not a change."""
     merges = [merge for result in results for merge in result.merges if not merge.blind]
     seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
     for bucket in sorted(buckets_changed(writer.target.folder, snapshot, seen)):
         raise TableError(
             f"bucket {bucket} of the table at {writer.target.location} was changed by another writer during this batch",
             expected="one query writing to the table at a time; others may put files together, and change no row",
-            hint="restart the query; it repeats the batch upon the table as it is now",
+            hint="restart the query; it repeats the batch on the present table",
         )
 
 
 def merge_again(writer: TableWriter, merged: MergeResults, snapshot: Snapshot, made: list[str]) -> MergeResults:
-    """Return the merges with each bucket once, upon the files that it has now.
+    """Return the merges with each bucket once, on its present files.
 
     `snapshot` is the table now, with the rows that the tasks merged with. `made` receives the files staged here.
     """

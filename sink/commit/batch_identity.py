@@ -64,8 +64,8 @@ class Fingerprint(NamedTuple):
 class BatchIdentity:
     """The identity of a writer's batch for a table, wherever the table keeps numbers and fingerprints.
 
-    Spark repeats a query's last batch only, with the offsets in its checkpoint. So an earlier number, or the
-    same number with other offsets, is no repeat: the checkpoint was put back, and to skip the batch would lose
+    Spark repeats a query's last batch only, with the offsets in its checkpoint. So an earlier number, or the same
+    number with other offsets, is not a repeat. The checkpoint is then an older copy, and to skip the batch would lose
     its rows.
     """
 
@@ -170,10 +170,9 @@ class BatchIdentity:
         unchanged = "" if self.every_row else ": rows that the table has, or has newer, change nothing"
         return TableError(
             problem,
-            expected="the checkpoint as this query left it, since Spark repeats a query's last batch only; to take "
-            "this one for a repeat would "
-            "lose its rows",
-            hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with "
+            expected="the checkpoint as this query left it: Spark repeats only a query's last batch, and to skip this "
+            "one would lose its rows",
+            hint=f"restore the checkpoint to its state after batch {recorded}; or start the query with "
             f"{again}{unchanged}",
         )
 
@@ -206,7 +205,7 @@ class RowNumberOffset:
     def transactions(self) -> dict[str, int]:
         """Return the transaction version that goes with a commit.
 
-        A query whose first batch met that of another one takes the current base: its rows so far are in buckets that
+        A query whose first batch met that of another one takes the current base. Its rows so far are in buckets that
         the other one has not changed, and its further rows are later.
         """
         return {} if self.query is None else {BASE_PREFIX + self.query: self.base}
@@ -241,10 +240,10 @@ def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
         return None
     except (OSError, pa.ArrowException) as error:
         raise CheckpointError(
-            f"what the query is to read in batch {batch_id} cannot be read from {checkpoint.location}/{place}: "
+            f"the plan of batch {batch_id} cannot be read from {checkpoint.location}/{place}: "
             f"{checkpoint.masked(error)}",
-            expected="the file that Spark writes before each batch, readable beside the driver",
-            hint="check that it may be read; the restarted query repeats the batch",
+            expected="the file that Spark writes before each batch, readable for the driver",
+            hint="check its permissions; the restarted query repeats the batch",
         ) from (error if checkpoint.is_local else None)
 
 

@@ -78,8 +78,8 @@ class BatchOptions:
         whole(),
         None,
         "Set Spark's number of a query's batch. Give it together with `queryId`. The last number again is a "
-        "repeat. An earlier number is an error: Spark never repeats one, so the query's checkpoint was put "
-        "back.",
+        "repeat. An earlier number is an error: Spark never repeats one, so the checkpoint is an older "
+        "copy.",
     )
 
 

@@ -142,12 +142,11 @@ class BatchCommit:
     def commit(
         self, results: Sequence[TaskResult], batch_id: int, offsets: str | None, last: LastCommit | None
     ) -> tuple[CommitSummary | None, LastCommit | None]:
-        """Make the batch visible; return its summary, and the commit that the checkpoint is to remember.
+        """Make the batch visible; return its summary, and the commit for the checkpoint.
 
-        The summary is None if the table has the batch, or there is nothing to record. `offsets` is a digest of
-        the batch's offsets, `last` the commit that the checkpoint remembers. It is a TableError if others have
-        changed the files that this batch replaces, or if the table lacks commits of this writer or has unknown
-        ones.
+        The summary is None if the table has the batch, or there is nothing to record. `offsets` is a digest of the
+        batch's offsets, `last` the commit that the checkpoint remembers. It is a TableError if others have changed the
+        files that this batch replaces. Missing or unknown commits of this writer are one, too.
         """
         made: list[str] = []  # files to be removed at the end, unless the table names them then
         try:
@@ -300,7 +299,7 @@ def put_change(change: TableCommit, log: LogReplay, made: list[str]) -> list[dic
     except OSError as error:
         raise TableError(
             f"version {version} cannot be committed to the table at {target.location}: {target.masked(error)}",
-            hint="check that the folder may be written to and has room; the restarted query repeats the batch",
+            hint="check that the folder is writable and has room; the restarted query repeats the batch",
         ) from error
     if vectors is not None:
         made.remove(vectors)

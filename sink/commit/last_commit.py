@@ -45,9 +45,8 @@ class CommitLog(Protocol):
 class LastCommit(NamedTuple):
     """The last commit to a table that the checkpoint remembers.
 
-    The table's own record is not enough. A table that was deleted or put back has the record of an earlier
-    state. After a RESTORE, which keeps transactions, it records batches that it no longer holds. To continue
-    would lose batches.
+    The table's own record is not enough. A table that was deleted or restored has the record of an earlier state. After
+    a RESTORE, which keeps transactions, it records batches that it no longer holds. To continue would lose batches.
     """
 
     table_id: str  # the id in the table's metadata
@@ -87,14 +86,14 @@ class LastCommit(NamedTuple):
             return TableError(
                 problem,
                 expected=f"{held}: it sends its table only what changes",
-                hint=f"put the table back as it was; or let the query start over: deactivate {name}, then activate it",
+                hint=f"restore the table; or start the query from the beginning: deactivate {name}, then activate it",
             )
         return TableError(
             problem,
-            expected=f"{held}, in version {self.version} or later: without it, rows would be lost",
-            hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its "
-            "input from the beginning: rows that the table has, or has newer, change nothing. To continue without "
-            f"those rows, remove {SINK}/{_NAME} from the query's checkpoint",
+            expected=f"{held}, in version {self.version} or later, since rows would be lost without it",
+            hint="restore the table. Or start the query with a new checkpointLocation. It then reads its input from "
+            "the beginning, and rows that the table has, or has newer, change nothing. To continue without those "
+            f"rows, remove {SINK}/{_NAME} from the query's checkpoint",
         )
 
 
@@ -148,8 +147,8 @@ def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"what the checkpoint remembers of its tables cannot be kept in {checkpoint.location}/{SINK}: "
         f"{checkpoint.masked(error)}",
-        expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
-        hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
+        expected=f"a folder that the driver can read and write, with {_NAME} as the sink wrote it",
+        hint="check that the disk has room and the folder is writable; the restarted query repeats the batch",
     )
 
 
@@ -170,7 +169,7 @@ def read_query_id(checkpoint: TableFolder) -> str:
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise CheckpointError(
             f"the query's id cannot be read from {checkpoint.location}/metadata: {checkpoint.masked(error)}",
-            expected="the metadata file that Spark writes when a query starts, readable beside the driver",
+            expected="the metadata file that Spark writes when a query starts, readable for the driver",
             hint=_ON_DISK if checkpoint.is_local else _IN_STORE,
         ) from (error if checkpoint.is_local else None)
 

@@ -34,7 +34,7 @@ class TableLease(LeaseFolder):
         super().__init__(folder, PLACE, exclusive=folder.is_local)
 
     def release(self, holder: str | None = None) -> Lease | None:
-        """Release the lease, whoever holds it, and return it; raise a TableError if there is no table either.
+        """Release the lease of any holder, and return it; raise a TableError if there is no table either.
 
         A live holder takes it again with its next batch, unless another query has it by then.
         """
@@ -53,19 +53,17 @@ class TableLease(LeaseFolder):
         process = lease.process
         return TableError(
             f"the table at {self._folder.location} is being written by another query, {lease.holder}, of process "
-            f"{process.pid} on {process.host}; it said so last at {renewed}",
-            expected="one streaming query that writes a table: of two, each would fail whenever the other has "
-            "committed",
-            hint=f"stop one of them. If the other is stopped already, this one may start in {left}, or at once after "
-            f"`upstream release {self._folder.location}`; with its own checkpointLocation that query continues at any "
-            "time",
+            f"{process.pid} on {process.host}, which renewed its lease at {renewed}",
+            expected="one streaming query that writes a table: two would make each other's commits fail",
+            hint=f"stop one of them. If the other has stopped, this one can start in {left}, or at once after "
+            f"`upstream release {self._folder.location}`. The stopped query can resume with its own checkpointLocation",
         )
 
     def unwritable(self, problem: str) -> TableError:
         return TableError(
             f"the lease of the table at {self._folder.location} cannot be written to {PLACE}: {problem}",
-            expected="room on the disk, and a folder that may be written to beside the driver",
-            hint="make room or put the permission right, and restart the query. The table is as it was",
+            expected="room on the disk, and a folder that the driver can write to",
+            hint="make room or correct the permission, and restart the query. Nothing has changed",
         )
 
 
@@ -78,9 +76,9 @@ _LEAST_S = 0.2
 class LeaseKeeper:
     """The leases of one driver's queries, renewed and released in a thread.
 
-    A query renews its lease with its batches, and an idle query has none. A query that no Python process has
-    started loses its lease while it is idle, and is refused if another one has begun to write by then.
-    `running` returns the ids of all running queries; it raises when Spark has been stopped.
+    A query renews its lease with its batches, and an idle query has none. A query that no Python process has started
+    loses its lease while it is idle. It is then refused if another one has begun to write. `running` returns the ids of
+    all running queries; it raises when Spark has been stopped.
     """
 
     def __init__(

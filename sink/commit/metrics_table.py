@@ -158,8 +158,8 @@ def _side(place: SinkTarget) -> AppendTable:
 def _unusable(place: SinkTarget, why: object) -> TableError:
     return TableError(
         f"the table of metrics at {place.location} cannot be used: {place.masked(why)}",
-        expected="a Delta table of its own, or none yet, in a folder that may be written to",
-        hint="put that right or leave out metricsLocation; no figures are lost, they are in the main table's log",
+        expected="a separate Delta table, or none yet, in a writable folder",
+        hint="correct this, or remove metricsLocation. No figure is lost: the main table's log has them",
     )
 
 

@@ -85,7 +85,7 @@ class SinkTable(CommitTable):
                 return None
             if self._created:
                 raise TableError(
-                    f"the table at {self.target.location} was removed while a batch was to be committed",
+                    f"the table at {self.target.location} was removed during a commit",
                     expected="one query writing to the table at a time",
                     hint="restart this query; it repeats the batch",
                 )
@@ -185,7 +185,7 @@ class SinkTable(CommitTable):
             raise TableError(
                 f"batch {change.summary.batch_id} cannot be committed to the table at {self.target.location}: "
                 f"{self.target.masked(error)}",
-                hint="check that the folder may be written to and has room; the restarted query repeats the batch",
+                hint="check that the folder is writable and has room; the restarted query repeats the batch",
             ) from error
         return True
 

@@ -104,68 +104,66 @@ class CommitSummary:
     committed_at_us : int
         Microseconds since the epoch.
     rows : int
-        Rows received, punctuation apart.
+        Rows received, without punctuation.
     updates : int
-        Updates that these rows represent (rows coalesced at the source included).
+        Updates that these rows represent, including rows that the source coalesced.
     applied : int
-        Keys whose row in the table changed, or left it.
+        Keys whose row in the table changed or left.
     superseded : int
-        Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made
-        them unnecessary, or they deleted what was not there: `updates` - `applied`.
+        Updates that changed nothing in the table: `updates` - `applied`. The batch or the table had a newer row or a
+        deletion, or an update deleted an absent key.
     older : int
-        Keys whose newest row of the batch was older than the table's, or than its deletion. If rows of a key came in
-        several tasks (`stray_buckets`), it counts once, unless a task has more than 65,536 such keys. With a history
-        of several rows per key, as in `applied`, rows count.
+        Keys whose newest row of the batch was older than the table's row, or its deletion. A key in several tasks
+        (`stray_buckets`) counts once, unless a task has more than 65,536 such keys. With a history of several rows per
+        key, rows count, as in `applied`.
     keys : int or None
-        Rows in the table afterwards; None if a foreign file has no row count.
+        Rows in the table after the commit; None if a foreign file has no row count.
     low_watermarks : mapping of str to int, float, str or None
-        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it
-        has ended, and :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has rows and nothing is known.
+        The time before which each feed is complete, as the time column has it: ISO text or a number. None once the feed
+        has ended, and :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has too few rows.
     low_watermark : int, float, str or None
-        The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
+        The least of the feeds that have not ended. None if there is no such feed, or one has too few rows.
     staleness : Staleness or None
         Ages in seconds of the applied rows; None if rows have no time of arrival.
     stray_buckets : int
-        Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
+        Buckets that came in several tasks, and were merged again: the query should repartition by bucket.
     deleted : int
-        Of the `applied` keys those whose row left the table.
+        The `applied` keys whose row left the table.
     absent : int
-        Keys that were deleted while the table held no row of them.
+        Deleted keys of which the table had no row.
     ages : Ages or None
-        The distribution behind `staleness`, to be added up over commits; None as there.
+        The distribution behind `staleness`, which can be summed over commits; None as there.
     area : (float, float) or None
-        Staleness over time of the applied keys that this commit ended, in key square seconds: no less than, no more
-        than.
+        The staleness that this commit ended, summed over the time of the applied keys, in key square seconds: a lower
+        and an upper bound.
     queue : QueueFigures or None
-        What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its
-        key is applied.
+        The figures of the query's queue for this batch; None if it has none. An update that it superseded counts in
+        `superseded` once its key is applied.
     pending : int or None
-        Keys that wait in the queue after this batch (rows, under the policy ``append``).
+        Keys that wait in the queue after this batch; with the policy ``append``, rows.
     oldest : float or None
-        The age in seconds, at the commit, of the oldest update that waits; None if none does.
+        The age in seconds, at the commit, of the oldest waiting update; None without one.
     target : str or None
-        The bound that staleness is to keep to.
+        The bound of staleness, if the query has one.
     target_met : bool or None
-        Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was applied.
+        Whether the batch met it; a bound for ``max`` includes the oldest waiting update. None if nothing was applied.
     needed_rows_per_s : float or None
-        Where it did not: how many rows a second the query would have to process; None if that is not known, or none
-        would do.
+        The rows per second that would meet a missed target; None if it is unknown, or no rate would.
     needed_budget : int or None
-        The same in rows a batch, for batches that follow each other as this one did.
+        The same in rows per batch, at the present pace of batches.
     conflicts : int
-        Pairs of rows with one key and one time, but different content, that met in this batch or with what the table
-        held: the later arrival stays.
+        Pairs of rows with the same key and time, but different content, in this batch or between batch and table. The
+        later arrival stays.
     late : int or None
-        Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an
-        output for them.
+        Rows with a time below the committed low-watermark of their feed; None without an output for them.
     no_text : int or None
-        Rows with text that is not UTF-8, written to their own table and not among the `updates`; None unless there is
-        an output for them.
+        Rows with text that is not UTF-8, written to the dead-letter table and not among the `updates`; None without an
+        output for them.
     sources : SourceCounts or None
-        What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not
-        look at all rows.
+        The counts of the query's sources from the beginning of its checkpoint to this batch; None if they do not read
+        all rows.
     maintained : Maintained or None
-        What maintenance did after this process's commit before this one; None if it was not due.
+        The work of maintenance after this process's previous commit; None if it was not due.
     """
 
     batch_id: int

@@ -139,16 +139,16 @@ class DeltaMerge:
         running = running_batch(batch.sparkSession)
         if running is None:
             raise OptionError(
-                "the batch does not say which query it is of",
-                expected="to be called by foreachBatch",
-                hint="give the batch to upstream.write_batch, with txnAppId and txnVersion",
+                "the batch has no query",
+                expected="a call from foreachBatch",
+                hint="write the batch by upstream.write_batch, with txnAppId and txnVersion",
             )
         self.merge(batch, running.name._replace(number=batch_id))
 
     def merge(self, batch: DataFrame, name: BatchName | None) -> None:
         """Merge some rows, with or without the system column; once, if the write has a name.
 
-        It is a TableError if the table has the number of this query's write, or a later one, and this is no repeat.
+        It is a TableError if the table has the number of this query's write, or a later one, and this is not a repeat.
         """
         from delta.tables import DeltaTable
 
@@ -248,13 +248,13 @@ def check_merge(
     others = [name for name in given if name.lower() != "engine"]
     if others:
         raise OptionError(
-            f"engine=merge does not know {', '.join(sorted(others))}",
-            expected="path, key, time and checkpointLocation: the table is as its owner has made it",
-            hint="leave it out, or write to a table of the sink's own",
+            f"engine=merge has no option {', '.join(sorted(others))}",
+            expected="path, key, eventTime and checkpointLocation: the owner of the table decides the rest",
+            hint="remove it, or write to a table that UpStream makes",
         )
     if not key:
         raise OptionError(
-            "the DataFrame comes without an update key",
+            "the DataFrame has no update key",
             expected="the name of one of its columns, or several",
             hint='add key="…"',
         )

@@ -56,7 +56,7 @@ class BucketStats(NamedTuple):
 def worst_buckets(worn: Mapping[int, BucketStats]) -> list[int]:
     """Return the buckets to rewrite, the worst first, and as few as suffice.
 
-    Each is at least as bad as the whole table, so the writes follow the wear: in the long run at most
+    Each is at least as bad as the whole table, so the writes follow the wear. In the long run, they are at most
     :data:`SHARE` rows for each dead one, and about half as many if all buckets wear alike.
     """
     counted = {bucket: wear for bucket, wear in worn.items() if wear.live + wear.dead >= WORTH}
@@ -118,8 +118,8 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
             raise TableError(
                 f"bucket {bucket} of the table at {target.location} cannot be rewritten: another program has written "
                 "to the table each time",
-                expected="a table without other commits while one bucket is rewritten",
-                hint="stop the query that writes to it, then rerun; the buckets before this one are done",
+                expected="no other writer while one bucket is rewritten",
+                hint="stop the query that writes to it, and rerun; the buckets before this one are done",
             )
     return gone
 

@@ -130,9 +130,9 @@ def maintain(
 class TableMaintenance:
     """Maintenance of one table.
 
-    Nothing but the log determines the work, so it may end between any two steps. Its cost follows the changes,
-    not the table's size: no data folder is listed, except one partition each time for orphans. `dry` only
-    counts. `compact` replaces compaction by bucket and returns the number of files replaced.
+    Only the log determines the work, so it may end between any two steps. Its cost follows the changes, not the table's
+    size: no data folder is listed, except one partition each time for orphans. `dry` only counts. `compact` replaces
+    compaction by bucket and returns the number of files replaced.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ def maintain_table(
         configuration = table.metadata().configuration
         if not is_ours(configuration):
             raise TableError(
-                f"the Delta table in {path} was not made by this package, and may guarantee its readers more",
+                f"the Delta table in {path} was not made by this package, and may have other guarantees",
                 expected="a table that write_latest or write_batch has made",
                 hint="use Delta's VACUUM",
             )

@@ -309,7 +309,7 @@ class AllRows(BucketMerger):
 
 
 class NewestParts(BucketMerger):
-    """The merger that decides each part of a key's row by itself.
+    """The merger that decides each part of a key's row alone.
 
     It remembers a deletion even after newer rows: an older row that comes later might have a part that they lack.
     """

@@ -85,8 +85,8 @@ class Outputs:
     def named(self, put: SideRows) -> dict[str, Any]:
         """Return the main table's record of a batch's files, and of the location of their table.
 
-        So they arrive there even if the options change before they are appended, and the table is found where only the
-        query's operators have dead letters.
+        So they arrive there even if the options change first. The table is also found where only the query's operators
+        have dead letters.
         """
         return {"location": self.target.dead_letters, "files": dict(put.files)} if self.target.dead_letters else {}
 
@@ -137,7 +137,7 @@ class SideRowWriter:
         self._take(TEXT, rows, system, deleted)
 
     def lost(self, rows: BatchRows) -> None:
-        """Count rows that lost in a conflict, and copy them if they are to be written."""
+        """Count rows that lost in a conflict, and copy them if the options keep them."""
         self._conflicts += rows.rows.num_rows
         if CONFLICTS in self._kinds:
             self._take(CONFLICTS, rows.rows, None, rows.deleted)

@@ -101,7 +101,7 @@ class Arrivals:
     def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
         """Return bounds of the staleness over time that ends with this commit, in square seconds, summed over keys.
 
-        A key whose update arrived at e, committed at t, adds the integral of x - e from max(e, p) to t; p is the
+        A key whose update arrived at e, committed at t, adds the integral of x - e from max(e, p) to t. Here, p is the
         commit of its previous result, which the table does not record. It is not later than `previous_us`, so the
         integral from there is the least, and the whole ramp from e the most.
         """

@@ -341,8 +341,7 @@ class RowBuffer:
         except OSError as error:
             raise EnvironmentMissingError(
                 f"rows of a task cannot be spilled to {self._folder}: {error}",
-                expected=f"room on the worker's local disk: of more than {_MOST_ROWS:,} keys a task keeps no more than "
-                "these in memory",
+                expected=f"room on the worker's local disk: a task keeps at most {_MOST_ROWS:,} keys in memory",
                 hint="free some room, or name a disk that has it in Spark's spark.local.dir; nothing was written to "
                 "the table",
             ) from error

@@ -154,7 +154,7 @@ def target_of(table: ResultTable) -> SinkTarget:
 
 
 def target_at(location: str, options: Sequence[tuple[str, str]]) -> SinkTarget:
-    """Return the target of a table of which nothing but its location is known."""
+    """Return the target of a table, from its location alone."""
     return parse_sink_options({**dict(options), "path": location, "history": "all"}, started=False)
 
 

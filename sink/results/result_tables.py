@@ -62,10 +62,10 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, last: LastCommi
         recorded = last = None
     if recorded is not None and recorded > table.query_id:
         raise TableError(
-            f"the table at {table.location} holds the query {table.name!r} as it was started by change {recorded}, and "
+            f"the table at {table.location} holds the query {table.name!r} as started by change {recorded}, and "
             f"the batch is of change {table.query_id}, which is earlier",
             expected="the checkpoint as the job left it",
-            hint="put the checkpoint back as it was; or register the query again",
+            hint="restore the checkpoint, or register the query again",
         )
     if last is not None and last.incarnation == table.query_id:
         here = known.log.transactions.get(APP_PREFIX + writer) if recorded == table.query_id else None
@@ -107,7 +107,7 @@ def _check_may_be_taken(table: ResultTable, known: KnownTable, last: LastCommit 
         f"there is a table at {table.location} already, and the query {table.name!r} of this job has not made it, but "
         f"{made}",
         expected="no table, or the one that this job has made for the query",
-        hint=f"give the queries another folder; or {take if of_query else 'delete the table, if nobody needs it'}",
+        hint=f"give the queries another folder; or {take if of_query else 'delete the table'}",
     )
 
 
@@ -137,8 +137,8 @@ class QueryTable(CommitTable):
         if any(each != start.writer.layout.ids for each in self._ids):
             raise TableError(
                 f"the columns of the table at {self.target.location} were changed by another writer during this batch",
-                expected="the job of its query writing to it, and nobody else",
-                hint="restart the job; it repeats the batch upon the table as it is now",
+                expected="no other writer than the query's job",
+                hint="restart the job; it repeats the batch on the present table",
             )
 
     def numbers(self, start: TableStart) -> dict[str, int]:
@@ -221,7 +221,7 @@ class ResultTables:
     def look(self, tables: Iterable[ResultTable]) -> Seen:
         """Return the state of the tables that tasks need for the next batch. It can be pickled.
 
-        A failing object store raises: that is no reason to refuse a table.
+        A failing object store raises; it does not refuse a table.
         """
         last = self._committer.last()
         chosen = {table.name: table for table in tables}
@@ -253,7 +253,7 @@ class ResultTables:
     ) -> dict[str, CommitSummary]:
         """Make a batch visible in all tables, once in each; return the summaries of the commits made.
 
-        Pass the tables of all active queries, with or without `results`: an absent table is created, and the first
+        Pass the tables of all active queries, with or without `results`. An absent table is created, and the first
         batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
         others are committed, and a repeat of the batch commits the rest.
         """

@@ -54,13 +54,11 @@ def check_demands(metadata: Mapping[str, Any], location: str) -> None:
     demands = demands_of(json.loads(metadata["schemaString"])["fields"], metadata["configuration"])
     if demands:
         raise TableError(
-            f"the table at {location} asks of its rows what this sink does not evaluate: {'; '.join(demands)}",
-            expected="a table of the sink's own without constraints, columns that are NOT NULL, generated columns or "
-            "identity columns",
-            hint="drop a constraint (ALTER TABLE … DROP CONSTRAINT …), or a NOT NULL (ALTER TABLE … ALTER COLUMN … "
-            "DROP NOT NULL), and filter the rows before "
-            "writing, with where; or write with engine=merge to another program's table: Spark's MERGE "
-            "evaluates them all",
+            f"the table at {location} has rules that this sink does not evaluate: {'; '.join(demands)}",
+            expected="a table without constraints, columns that are NOT NULL, generated columns or identity columns",
+            hint="drop the constraint (ALTER TABLE … DROP CONSTRAINT …) or the NOT NULL (ALTER TABLE … ALTER COLUMN … "
+            "DROP NOT NULL). Then filter the rows before writing, with where. For a table of another program, use "
+            "engine=merge: Spark's MERGE evaluates all rules",
         )
 
 
@@ -166,7 +164,7 @@ class Layout:
         if deletes is not None and deletes in (*key.columns(fields), *sequence.columns(fields), time):
             raise SchemaError(
                 f"deleteWhen names the column {deletes!r}, which is of the key, the sequence or the time",
-                expected="a column that says nothing but whether a row deletes its key: the table does not have it",
+                expected="a separate column for whether a row deletes its key: the table does not get it",
                 hint="make one before writing",
             )
         for name in key:
@@ -177,8 +175,8 @@ class Layout:
             raise SchemaError(
                 f"the time column {time!r} is of type {shown_type(fields[time])}",
                 expected="a timestamp, a date or a number",
-                hint="cast it before writing, for example with to_timestamp; name columns that order rows, and are no "
-                "times, in the option sequenceBy",
+                hint="cast it before writing, for example with to_timestamp; if the column is not a time but "
+                "orders the rows, name it in the option sequenceBy",
             )
         decides = not options.by_arrival and options.history.count is not None and not sequence
         kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
@@ -274,7 +272,7 @@ class Layout:
         return [group.by for group in self.partial.groups if _comparable(types[group.by]) != wanted]
 
     def check_partial(self) -> None:
-        """Refuse partial updates in an order that is no single number or time, or with deletions in another one."""
+        """Refuse partial updates in an order other than a single number or time, or with deletions in another one."""
         kinds = [type_of(name, self.types) for name in self.order]
         if len(kinds) != 1 or not isinstance(kinds[0], str) or kinds[0] not in TIMES:
             raise SchemaError(
@@ -421,9 +419,8 @@ def _foreign(location: str) -> TableError:
     return TableError(
         f"the Delta table at {location} was not made by this sink",
         expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
-        hint="give another path; to take over its rows, read it as a batch and write them by upstream.write_batch "
-        "once; "
-        "to update it as it is, write with engine=merge",
+        hint="give another path. To copy its rows, read it as a batch and write them once by upstream.write_batch. To "
+        "update this table itself, write with engine=merge",
     )
 
 

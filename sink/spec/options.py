@@ -113,11 +113,11 @@ class SinkOptions:
         "deadLetterRows",
         parsed("some of late, conflicts, text, separated by commas", _kinds),
         frozenset(),
-        "Name the rows to write to the dead-letter table. `late`: copies of rows with a time below the low-watermark "
-        "that the query had committed for their feed; they also take part in the main table. `conflicts`: rows that "
-        "lost to a row with the same key and time, but other content; UpStream counts them in any case. `text`: rows "
-        "whose text is not UTF-8, which then stay out of the main table; otherwise readers such as Polars and "
-        "deltalake reject the column.",
+        "Name the rows to write to the dead-letter table. `late`: copies of rows with a time below the committed "
+        "low-watermark of their feed; the main table also gets them. `conflicts`: rows that lost to a row with the "
+        "same key and time, but other content; UpStream counts them in any case. `text`: rows whose text is not "
+        "UTF-8. These stay out of the main table, because readers such as Polars and deltalake would reject the "
+        "column.",
     )
     schema_evolution: str = option(
         "schemaEvolution",
@@ -139,8 +139,8 @@ class SinkOptions:
         "columnGroups",
         parsed("groups such as 'lat, lon by position_time; state by state_time'", ColumnGroup.parse),
         (),
-        "Name groups of columns with an order of their own. Of each group, the key's row with the largest value in the "
-        "column after `by` counts; a row in which that is null changes nothing in the group. The first write fixes the "
+        "Name groups of columns with an order of their own. In a group, the key's row with the largest value in the "
+        "column after `by` counts. A row in which that is null changes nothing in the group. The first write fixes the "
         "choice.",
     )
     buckets: int = option(
@@ -234,8 +234,8 @@ class SinkOptions:
         "retention",
         duration_us(),
         None,
-        "Set how long a version stays readable after the next one: for a query that has opened it, for time "
-        "travel, and for queries that follow the table. The table records the last value given; for a new "
+        "Set how long a version stays readable after the next one. Open queries, time travel, and queries that "
+        "follow the table need it. The table records the last value given; for a new "
         "table, it is 7 days. VACUUM uses it too, by the table property delta.deletedFileRetentionDuration.",
     )
     retention_versions: int | None = option(
@@ -337,8 +337,8 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     absent = [name for name, value in wanted.items() if not value]
     if absent:
         raise OptionError(
-            f"the sink is not told its {' and '.join(absent)}",
-            expected="path, the folder of the table, and key, the columns that name what is updated",
+            f"missing option: {', '.join(absent)}",
+            expected="path, the folder of the table, and key, the columns that identify a row",
             hint="give " + " and ".join(f'.option("{name}", …)' for name in absent),
         )
     if not checkpoint and started:
@@ -394,6 +394,7 @@ def _check_storage(storage: Mapping[str, str]) -> None:
         if unsafe or disabled:
             raise OptionError(
                 f"{STORAGE_PREFIX}{name} is {value}",
-                expected="a store that puts an object only if there is none: S3 and most that speak its protocol do",
+                expected="a store that puts an object only if there is none, such as S3 and most that support its "
+                "protocol",
                 hint="leave this option out; if the store cannot do that, keep the table in one that can",
             )

@@ -233,7 +233,7 @@ def check_free(folder: TableFolder) -> None:
         raise TableError(
             f"there is no table at {folder.location}, and the folder has a file already: {other}"
             if other
-            else f"there is a file at {folder.location}, where a table is to be",
+            else f"there is a file at {folder.location}, not a folder",
             expected="a folder that is empty or does not exist: readers would take other files for the table's, and "
             "maintenance deletes files",
             hint="choose another folder, or move the files away",
@@ -337,8 +337,8 @@ def commit_command(
     if not change.commit(operation, commit_info, properties=properties, numbers=numbers):
         raise TableError(
             f"another program has written to the table at {target.location} {meanwhile}",
-            expected="nobody else writing to the table",
-            hint="stop the queries that write to it, then rerun; nothing changed",
+            expected="no other writer of the table",
+            hint="stop the queries that write to it, and rerun. Nothing has changed",
         )
     return change.version
 

@@ -26,8 +26,8 @@ Tree = dict[str, "str | Tree"]
 def file_stats(table: pa.Table) -> str:
     """Return numRecords, minValues, maxValues and nullCount of the rows of one file, as JSON.
 
-    A bound that is not exact or safe (NaN, infinity, years after 9999, text that is not UTF-8) is left out,
-    which readers take as unknown. Rounded bounds are rounded outwards.
+    A bound that is not exact or safe is left out, which readers take as unknown: NaN, infinity, years after 9999, text
+    that is not UTF-8. Rounded bounds are rounded outwards.
     """
     minimum: Tree = {}
     maximum: Tree = {}

@@ -238,8 +238,8 @@ class DataFiles:
         return TableError(
             f"the file {path} cannot be written to the table at {self._table.location}: {self._table.masked(error)}",
             expected="room on the disk, and a folder that every task may write to",
-            hint="make room or put the permission right, and restart the query: it repeats the batch. The table is as "
-            "it was",
+            hint="make room or correct the permission, and restart the query: it repeats the batch. Nothing has "
+            "changed",
         )
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -257,10 +257,9 @@ def _reading(path: str, table: TableFolder) -> Generator[None]:
     except (OSError, pa.ArrowException) as error:
         raise TableError(
             f"the file {path} of the table at {table.location} cannot be read: {table.masked(error)}",
-            expected="the Parquet file that a commit has named, as it was written",
-            hint="put it back from a copy, or fill a table at another path from the input, with a new "
-            "checkpointLocation. "
-            "Nothing was changed: readers see what they saw",
+            expected="the Parquet file of a commit, unchanged",
+            hint="restore it from a copy, or fill a table at another path from the input, with a new "
+            "checkpointLocation. Nothing has changed: readers still see the same rows",
         ) from error
 
 

@@ -189,8 +189,8 @@ def _text(schema: Json) -> str:
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
     """Return the layout with the columns that the table will have: its own, then the query's new ones.
 
-    Of two types, the wider one counts. If neither widens to the other, the query's stays, and
-    :meth:`.Layout.check` refuses it.
+    The wider one of two types counts. If neither widens to the other, the query's stays, and :meth:`.Layout.check`
+    refuses it.
     """
     held = {name: kind for name, kind in layout.columns_of(table).items() if name not in OWN_COLUMNS}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
@@ -256,6 +256,6 @@ def _numbers(table: DeltaTable) -> dict[str, Any]:
 def _unchangeable(target: SinkTarget, why: object) -> TableError:
     return TableError(
         f"the columns of the table at {target.location} cannot be changed: {target.masked(why)}",
-        expected="one query writing to the table at a time, in a folder that may be written to",
+        expected="one query writing to the table at a time, in a writable folder",
         hint="restart the query; it looks at the table again",
     )

@@ -166,7 +166,7 @@ class Snapshot:
         return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
-        """Return True if the batch upon this version may rewrite the bucket's large files.
+        """Return True if the batch on this version may rewrite the bucket's large files.
 
         Buckets take turns, so that no batch has to rewrite many.
         """
@@ -233,7 +233,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
         raise TableError(
             f"the log of the table at {target.location} cannot be read: {target.masked(error)}",
             expected="all entries of _delta_log since the last checkpoint in it, each of them whole",
-            hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, "
+            hint="restore the missing or broken entry from a copy, or fill a table at another path from the input, "
             "with a new "
             "checkpointLocation. Nothing was changed",
         ) from error
@@ -295,8 +295,8 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         found = load_table(target)
         if found is None:
             raise TableError(
-                f"the table at {target.location} cannot be made: {target.masked(error)}",
-                hint="check that the folder may be written to, and the storage options",
+                f"the table at {target.location} cannot be created: {target.masked(error)}",
+                hint="check that the folder is writable, and the storage options",
             ) from error
     table = load_table(target)
     if table is None:
@@ -364,9 +364,9 @@ def entry_fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
 class TableChange:
     """A change of the table and its commit, for use in a ``with`` statement.
 
-    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes. `changed` is
-    False if rows only move to other files. `version` is the one that the commit makes. A table with features
-    whose rules our entries do not follow is a TableError.
+    A process that dies leaves an unchanged table, and files that ``upstream maintain`` removes. `changed` is False if
+    rows only move to other files. `version` is the one that the commit makes. A table with features whose rules our
+    entries do not follow is a TableError.
     """
 
     def __init__(
@@ -441,7 +441,7 @@ class TableChange:
             raise TableError(
                 f"version {self.version} cannot be committed to the table at {self._target.location}: "
                 f"{self._target.masked(error)}",
-                hint="check that the folder may be written to and has room, then rerun",
+                hint="check that the folder is writable and has room, and rerun",
             ) from error
         return self._committed
 

@@ -110,10 +110,10 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
         return
     if layout.time is None:
         raise OptionError(
-            "tombstoneRetention is given, but no time column that decides",
-            expected="a time column: without one nothing has to be remembered of a deletion, or, by a sequence, all of "
-            "them do",
-            hint="leave tombstoneRetention out, or name the column in the option time",
+            "tombstoneRetention without a time column that orders the rows",
+            expected="eventTime without sequenceBy: a table ordered by arrival keeps no tombstones, one by a sequence "
+            "all of them",
+            hint="remove tombstoneRetention, or name the column in the option eventTime",
         )
     kind = layout.arrow_schema().field(layout.time).type
     if _holds_times(kind) != (retention.duration_us is not None):

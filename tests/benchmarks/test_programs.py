@@ -1,8 +1,11 @@
 """The benchmarks run as their documentation says: equal results, then a table, aims and JSON."""
 
 import json
+import signal
+import sys
 
 import pytest
+from kit import modules
 from kit.places import ROOT
 from kit.programs import run_benchmark, run_python
 
@@ -64,6 +67,28 @@ def test_wrong_arguments_are_named(benchmark_module, capsys, name, option, wrong
         benchmark_module(name).main(["--quick", option, wrong])
     assert stopped.value.code == 2
     assert wrong in capsys.readouterr().err
+
+
+PROGRAMS = [
+    path
+    for folder in ("benchmarks", "examples", "tools")
+    for path in sorted((ROOT / folder).glob("*.py"))
+    if "add_argument(" in (text := path.read_text()) and "__main__" in text
+]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: f"{path.parent.name}.{path.stem}")
+def test_each_program_prints_its_help(path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+    module = modules.benchmark(path.stem) if path.parent.name == "benchmarks" else modules.load(path)
+    earlier = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            module.main()
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -45,7 +45,7 @@ def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(tmp_path):
     assert again.returncode == 0
     resuming, nothing = again.stderr.splitlines()
     assert re.fullmatch(r"Resuming after batch \d+ of [0-9: -]+ UTC, 16,759 rows into the input\.", resuming)
-    assert nothing == "Nothing new came."
+    assert nothing == "No new rows."
     assert DeltaTable(tmp_path / "latest").version() == latest.version()
 
 
@@ -73,13 +73,33 @@ def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path):
     assert [*tmp_path.iterdir()] == [], "nothing has been started that could say more"
 
 
-@pytest.mark.spark
-def test_a_missing_feed_is_a_sentence(tmp_path):
-    failed = run_command(*LATEST, "--from", "nothing.csv", "--to", "latest", "--once", cwd=tmp_path)
-    assert failed.returncode in {1, 2}
-    assert "nothing.csv" in failed.stderr
-    assert "Traceback" not in failed.stderr
-    assert "\tat " not in failed.stderr
+@pytest.mark.parametrize(
+    ("more", "code", "part"),
+    [
+        (["--from", "nothing.csv"], 2, "no file with data at 'nothing.csv'"),
+        (["--from", "kafka://127.0.0.1:1/topic"], 1, "no Kafka broker accepts a connection at 127.0.0.1:1"),
+        (["--key", "vehicle"], 2, "'vehicle' is not among the columns"),
+        (["--event-time", "at"], 2, "'at' is not among the columns"),
+        (["--where", "spede > 1"], 2, "there is no column 'spede'"),
+        (["--delete-when", "speed"], 2, "deleteWhen names the column 'speed'"),
+        (["--trigger", "soon"], 2, "'soon' is not a duration"),
+        (["--target", "p98 < 1 s"], 2, "'p98 < 1 s'"),
+        (["--to", "taken"], 1, "taken"),
+        (["--metrics", "taken"], 1, "taken"),
+    ],
+    ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
+)
+def test_wrong_input_is_a_sentence_before_spark_starts(tmp_path, more, code, part):
+    (tmp_path / "taken").write_text("")
+    arguments = [*LATEST, "--from", BUSES, "--to", "latest", "--once", *more]
+    if more[0] == "--key":
+        arguments = ["latest", *arguments[3:]]
+    assert part in refused(*arguments, cwd=tmp_path, code=code, PATH=str(tmp_path), JAVA_HOME="")
+
+
+def test_a_missing_table_is_not_served(tmp_path):
+    found = refused("serve", "nowhere", cwd=tmp_path, code=1, PATH=str(tmp_path), JAVA_HOME="")
+    assert f"there is no table in {tmp_path}/nowhere" in found
 
 
 def test_no_java_is_a_sentence(tmp_path):

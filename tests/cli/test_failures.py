@@ -10,7 +10,7 @@ SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
 [PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/x/upstream/datasource/reader.py", line 42, in source_schema
     raise OptionError
-upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What to do: correct the option.
+upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'? What to do: correct the option.
  SQLSTATE: 38000
 \tat org.apache.spark.sql.errors.QueryCompilationErrors$.pythonDataSourceError(QueryCompilationErrors.scala:2415)
 """
@@ -18,7 +18,7 @@ upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What t
 
 def test_ours_directly_and_inside_sparks():
     failure = failure_of(RuntimeError(SPARKS.format(kind="OptionError")))
-    assert failure.sentence == "unknown option 'tiem', did you mean 'time'?. What to do: correct the option."
+    assert failure.sentence == "unknown option 'tiem', did you mean 'time'? What to do: correct the option."
     assert failure.code == MISUSED
     assert "QueryCompilationErrors" in failure.details
     assert failure_of(RuntimeError(SPARKS.format(kind="FeedChangedError"))).code == FAILED

@@ -12,7 +12,7 @@ from .commits import commit
 def test_line_before_the_first_commit():
     line = LiveLine(0.0)
     assert line.text(3.0, None) == "waiting for the first rows"
-    assert line.farewell() == "Nothing new came."
+    assert line.farewell() == "No new rows."
 
 
 def test_line():
@@ -61,9 +61,7 @@ def test_late_and_suspect_rows_and_who_waits_are_in_the_line_and_in_the_farewell
     line.add(commit(0, sources=SourceCounts(1200, 30, 20, 1)), 1.0)
     assert " superseded · 30 late · 1 suspect · " in line.text(2.0, None)
     assert line.text(2.0, None).endswith(" · 1 feed waits for b, 30.0 s behind")
-    assert line.farewell().endswith(
-        "30 of them came late (20 of them because a feed was taken for idle), 1 is suspect."
-    )
+    assert line.farewell().endswith(" 1,200 rows received, 30 late (20 of feeds that counted as idle), 1 suspect.")
 
 
 def test_rate_is_over_the_last_five_seconds():
@@ -138,7 +136,7 @@ def marks(at_s: int, **low: int | None) -> CommitSummary:
 def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long():
     summaries = [marks(0, a=1, b=5, c=None), marks(10, a=2, b=6, c=None), marks(40, a=2, b=7, c=None)]
     assert feed_lines(summaries) == [
-        "a: complete to 2; the others wait for it, where it has been for 30.0 s",
+        "a: complete to 2; the others wait for it, for 30.0 s now",
         "b: complete to 7",
         "c: ended",
     ]

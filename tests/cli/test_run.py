@@ -18,6 +18,7 @@ CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS
   SELECT route_id, COUNT(*) AS n /* that move */ FROM moving GROUP BY route_id;
 CREATE MATERIALIZED VIEW buses_now AS SELECT COUNT(*) AS n FROM LATEST(buses);
 """
+SOURCE = f"CREATE SOURCE s FROM '{BUSES}' WITH (key = 'vehicle_id', event_time = 'timestamp');"
 LATEST = f"""
 SELECT * FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY NULL) AS arrival FROM read_csv('{BUSES}'))
 QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC, arrival DESC) = 1
@@ -54,7 +55,7 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     assert "upstream apply" in changed.stderr
     applied = run_command("apply", "job.sql", "--to", "lake", "--yes", cwd=tmp_path)
     assert applied.stdout.splitlines()[0].startswith("- drop materialized view buses_now")
-    assert run_command("apply", "job.sql", "--to", "lake", cwd=tmp_path).stdout == "nothing to change\n"
+    assert run_command("apply", "job.sql", "--to", "lake", cwd=tmp_path).stdout == "Nothing to change.\n"
     again = run_command(*run, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "Resuming after batch " in again.stderr
@@ -64,7 +65,14 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("SELECT 1;", "CREATE statements alone"),
+        ("SELECT 1;", "CREATE statements only"),
+        ("CREATE SOURCE s FROM 'nowhere/' WITH (key = 'k', event_time = 't')", "no file with data at 'nowhere/'"),
+        (
+            f"CREATE SOURCE s FROM '{BUSES}' WITH (key = 'id', event_time = 'timestamp')",
+            "'id' is not among the columns",
+        ),
+        (f"CREATE SOURCE s FROM '{BUSES}' WITH (key = 'route_id')", "has no event time"),
+        (f"{SOURCE} CREATE MATERIALIZED VIEW v AS SELECT spede FROM LATEST(s);", "there is no column 'spede'"),
         ("CREATE SOURCE s FROM 'feed/'", "has no key"),
         ("CREATE FUNCTION f(x INT) RETURNS INT AS 'no_module:f'", "'no_module:f' cannot be imported"),
         (None, "job.sql cannot be read"),
@@ -73,7 +81,9 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
 def test_a_file_that_is_wrong_is_a_sentence_before_spark_starts(tmp_path, text, part):
     if text is not None:
         (tmp_path / "job.sql").write_text(text)
-    assert part in refused("run", str(tmp_path / "job.sql"), "--to", "lake", cwd=tmp_path)
+    found = refused("run", str(tmp_path / "job.sql"), "--to", "lake", cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    assert part in found
+    assert not (tmp_path / "lake_checkpoint").exists()
 
 
 def test_a_change_takes_the_time_zone_of_the_session(tmp_path):

@@ -140,4 +140,6 @@ def test_statements_without_rows_change_a_job_that_runs_elsewhere(tmp_path):
 
 def test_what_is_no_statement_is_a_sentence_before_spark_starts(tmp_path):
     assert "has no key" in refused("sql", "CREATE SOURCE buses FROM 'feed/'; SELECT 1", cwd=tmp_path)
+    no_java = {"PATH": str(tmp_path), "JAVA_HOME": ""}
+    assert "there is no column 'spede'" in refused("sql", SOURCE + "SELECT spede FROM LATEST(buses)", **no_java)
     assert list(tmp_path.iterdir()) == []

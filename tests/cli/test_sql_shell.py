@@ -119,7 +119,7 @@ def test_sources_and_tables_are_declared_shown_and_dropped_with_what_reads_them(
     with pytest.raises(OptionError, match="in use"):
         typed("DROP TABLE names")
     typed("DROP TABLE names CASCADE")
-    assert (there.relations(), there.views(), there.list().height) == ({}, {}, 0)
+    assert (there.tables(), there.views(), there.list().height) == ({}, {}, 0)
 
 
 def test_functions_are_declared_shown_and_dropped_with_what_calls_them(there, typed):

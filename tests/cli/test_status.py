@@ -38,12 +38,12 @@ def test_history(table):
 
 def test_status(table, tmp_path):
     first, second, third, *_ = done("status", "table", cwd=tmp_path).splitlines()
-    assert first == "table, version 3: no query is writing it"
+    assert first == "table, version 3: no query writes it"
     assert second.startswith("2 keys; complete to 22; last commit ")
     assert second.endswith(" ago, batch 2")
     assert third.startswith("0 keys changed, 1 updates superseded")
     TableLease(TableFolder(str(table.path))).hold("query-1", Process.of(os.getpid()), 60_000_000, now_us())
-    assert "query query-1 is writing it" in done("status", "table", cwd=tmp_path)
+    assert "query query-1 writes it" in done("status", "table", cwd=tmp_path)
     found = json.loads(done("status", "table", "--json", cwd=tmp_path))
     assert (found["table"], found["version"], found["writer"]) == ("table", 3, "query-1")
     assert found["last_commit"]["version"] == 3
@@ -54,7 +54,7 @@ def test_status(table, tmp_path):
 def test_a_table_without_queries_and_none_at_all(table, tmp_path):
     other = tmp_path / "other"
     DeltaTable.create(str(other), DeltaTable(str(table.path)).schema())
-    assert "No query has committed to it" in done("status", other)
+    assert "The log has no commit of a query" in done("status", other)
     assert json.loads(done("status", other, "--json"))["last_commit"] is None
     assert "no commit of a query" in done("commits", other)
     assert done("commits", other, "--json") == ""
@@ -96,7 +96,7 @@ def test_all_rows_and_all_columns_in_forms_for_programs(shown):
 @pytest.mark.parametrize(
     ("option", "value", "part"),
     [
-        ("--columns", "sped", "no column sped; it has k"),
+        ("--columns", "sped", "no column sped. It has k"),
         ("--where", "sped > 1", "no column 'sped'"),
         ("--where", "t >", "an expression"),
         ("--where", "1 / t > 0", "division by zero"),

@@ -70,8 +70,8 @@ def sink(tmp_path):
 
 def test_from_wrong_to_right(sink, tmp_path):
     right = done("check", sink.path)
-    assert "40 rows in 4 buckets, 4 files; 0 deletions" in right
-    assert right.splitlines()[-1].startswith("right:")
+    assert "40 rows in 4 buckets, 4 files; 0 tombstones" in right
+    assert right.splitlines()[-1].startswith("ok:")
     gone = min(sink.live_files())
     (sink.path / gone).unlink()
     wrong = command("check", "table", cwd=tmp_path)
@@ -86,7 +86,7 @@ def test_from_wrong_to_right(sink, tmp_path):
     assert "rows: 40 before, " in announced
     assert "is at version 1" in mended, "what to restore"
     done("check", sink.path)
-    assert done("repair", sink.path) == "nothing to mend\n"
+    assert done("repair", sink.path) == "nothing to repair\n"
 
 
 def test_a_source_misuse_and_another_keep(sink, tmp_path):
@@ -96,7 +96,7 @@ def test_a_source_misuse_and_another_keep(sink, tmp_path):
     assert "1 keys of the source are newer there, or only there (such as 2)" in found.stdout
     refused("repair", sink.path, "--retention", "soon")
     kept = done("set-history", "table", "latest 3", cwd=tmp_path)
-    assert kept == f"table keeps latest 3 from version {sink.version()} on\n"
+    assert kept == f"table keeps latest 3 since version {sink.version()}\n"
     assert "keeps latest 3, and would have to keep all" in refused("set-history", sink.path, "all", code=1)
 
 

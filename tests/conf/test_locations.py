@@ -49,7 +49,7 @@ def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path):
         lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}),
         lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}, started=False),
     ):
-        with pytest.raises(OptionError, match=f"lies on {scheme}.*mount the file system"):
+        with pytest.raises(OptionError, match=f"is on {scheme}.*mount the file system"):
             refuse()
 
 

@@ -140,7 +140,7 @@ def test_others_refuse_at_once(tmp_path):
         write_latest(Frame(), "table", key="k", target=5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="buckets='two'"):
         rebucket_table(str(tmp_path), "two")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(OptionError, match="history 5"):
+    with pytest.raises(OptionError, match="history=5"):
         change_history(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="key=5"):
         latest(Frame(), key=5)  # pyright: ignore[reportArgumentType]

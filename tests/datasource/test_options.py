@@ -207,9 +207,9 @@ def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing():
 @pytest.mark.parametrize(
     ("given_options", "message"),
     [
-        ({"idle": "advance"}, "nobody waits"),
-        ({"idle": "advance", "eventTime": "t", "watermark": "none"}, "nobody waits"),
-        ({"idle": "advance", "eventTime": "t", "punctuation": "off"}, "nobody waits"),
+        ({"idle": "advance"}, "no step waits"),
+        ({"idle": "advance", "eventTime": "t", "watermark": "none"}, "no step waits"),
+        ({"idle": "advance", "eventTime": "t", "punctuation": "off"}, "no step waits"),
         ({"eventTime": "t", "watermark": "adaptive", "targetLate": "2"}, "above 0"),
         ({"eventTime": "t", "idle": "wiat"}, "'wait'"),
         ({"coalesce": "true"}, "without `key`"),

@@ -303,7 +303,7 @@ def test_a_gap_in_the_journal_is_refused():
     connector = MemoryConnector({"a": table_of([("x", 1, 1)] * 9)})
     batches = list(run(connector, options(), [3, 3]))
     planner = BatchPlanner(connector, options(), shape(options()), clock=lambda: 0)
-    with pytest.raises(CheckpointError, match="batch 2 was asked for from batch 0"):
+    with pytest.raises(CheckpointError, match="batch 2 was requested from batch 0"):
         planner.tasks(batches[0][0], batches[1][1])
 
 

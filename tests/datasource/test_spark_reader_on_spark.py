@@ -12,6 +12,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from upstream.conf.errors import OptionError
+from upstream.datasource.latest_stream import latest
+
 
 def collect(frame: DataFrame, checkpoint: Path, **trigger: Any) -> list[dict[str, Any]]:
     """All rows that a stream delivers until it has nothing more, in the order of its batches."""
@@ -81,6 +84,8 @@ def test_wrong_options_are_one_error_before_anything_runs(spark, tmp_path):
         reader.load(str(tmp_path / "a.csv"))
     for part in ("'maxRowsPerTrigger'", "coalesce='maybe'", "connector=replay"):
         assert part in str(caught.value)
+    with pytest.raises(OptionError, match=r"^coalesce='maybe' is not true or false\. What to do: "):
+        latest(spark, str(tmp_path / "a.csv"), key="k", coalesce="maybe")
 
 
 def test_backlog_is_in_the_progress_report(spark, tmp_path):

@@ -13,6 +13,31 @@ PAGES = [
 ]
 
 
+PROGRAMS = {"benchmarks", "examples", "tools"}
+"""Of these the help alone."""
+ROOMS = sorted({path.parent.name for path in ROOT.glob("[a-z]*/*.py")} - {"tests", "docs"})
+
+CODE = '''
+"""Rows that somebody reads."""
+size = option("size", whole(), 1, "The size of a row.")
+def read(path):
+    """Whether a file tells its format.
+
+    Raises
+    ------
+    OptionError
+        The table is not told.
+
+    Examples
+    --------
+    >>> read("anew")
+    """
+    raise OptionError(f"{path!r} is no table", expected="a table that is there" if path else "it anew", hint=LONG)
+Option(help="Read this.")
+print(f"{path} is made anew")
+'''
+
+
 @pytest.fixture(scope="module")
 def prose():
     return modules.tool("prose")
@@ -52,3 +77,30 @@ def test_the_message_names_what_to_say(prose):
 def test_pages_keep_the_rules(prose, page):
     broken = prose.check(page.read_text(encoding="utf-8"), prose.rules())
     assert [f"{each.line}: {each.message}" for each in broken] == []
+
+
+def test_the_words_in_code_are_found(prose):
+    code = CODE.replace("LONG", repr("see " * 26))
+    broken = {(each.line, each.rule) for each in prose.check_words(code, prose.rules(), prints=True)}
+    assert broken == {
+        (2, "docstring: Terms"),
+        (3, "option: Imperative"),
+        (5, "docstring: Actors"),
+        (5, "docstring: Idioms"),
+        (5, "docstring: Imperative"),
+        (16, "error: Idioms"),
+        (16, "error: Terms"),
+        (16, "error: SentenceLength"),
+        (18, "output: Terms"),
+    }
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_words_in_code_keep_the_rules(prose, room):
+    broken = [
+        f"{path.relative_to(ROOT)}:{each.line}: {each.rule}: {each.message}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for each in prose.check_words(path.read_text(encoding="utf-8"), prose.rules(), prints=room == "cli")
+        if room not in PROGRAMS or each.rule.startswith("help")
+    ]
+    assert broken == []

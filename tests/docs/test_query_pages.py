@@ -251,7 +251,7 @@ def test_the_file_of_a_job_and_the_commands_for_it(checkpoint):
     assert parameters(*run)["file"] == tmp.name
     record(checkpoint, Change("statement", "buses", "CREATE SOURCE buses FROM 'old/' WITH (key = 'vehicle_id')"))
     shown, made = (typed(words).splitlines() for words in apply)
-    assert shown[-1] == "--yes makes this change"
+    assert shown[-1] == "To make this change, add --yes."
     assert made == shown[:-1]
     assert [each.partition(":")[0] for each in made] == [
         "~ alter source buses",

@@ -25,7 +25,7 @@ def test_a_constant_is_asked_for_where_rows_may_differ():
     build = columnar.Builder(_CALL, [columnar.Value(pl.col("a")), columnar.Value(pl.lit(3))], columnar.Stages())
     assert build.constant(1, "the size") == 3
     unfit("the size is a, which differs by row", build.constant, 0, "the size")
-    unfit("no value by itself", columnar.polars_type, pa.month_day_nano_interval())
+    unfit("alone is not a value", columnar.polars_type, pa.month_day_nano_interval())
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_seconds_as_text_and_names_of_days():
     week = [date(2020, 1, day) for day in range(6, 13)]
     expected = [date(2020, 1, 14 if day > 6 else 7) for day in range(6, 13)]
     assert evaluate("next_day", (week, DATE), constants=[(["tU"], TEXT)]) == expected
-    unfit("no day of the week", evaluate, "next_day", (week, DATE), constants=[(["xx"], TEXT)])
+    unfit("not a day of the week", evaluate, "next_day", (week, DATE), constants=[(["xx"], TEXT)])
 
 
 def test_make_timestamp():

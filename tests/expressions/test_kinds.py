@@ -26,4 +26,4 @@ def test_names_are_those_of_spark():
     ]
     assert names == ["BIGINT", "DECIMAL(9,1)", "TIMESTAMP", "ARRAY<STRING>"]
     assert kinds.spark_name(pa.struct([("a", pa.int8())])) == "STRUCT<a: TINYINT>"
-    unfit("TIME are no operands", kinds.standard, pa.time64("us"))
+    unfit("TIME are not operands", kinds.standard, pa.time64("us"))

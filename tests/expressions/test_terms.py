@@ -115,6 +115,6 @@ test_what_is_no_expression_is_refused_at_its_place = refusals(
 
 def test_units_are_words_and_literals_values():
     refused("SELECT TIMESTAMPADD('MONTH', 1, t) AS a FROM trade", "without quotes", at="'MONTH'")
-    refused("SELECT DATEDIFF(FORTNIGHT, t, t) AS a FROM trade", "no unit of DATEDIFF", "QUARTER", at="FORTNIGHT")
+    refused("SELECT DATEDIFF(FORTNIGHT, t, t) AS a FROM trade", "not a unit of DATEDIFF", "QUARTER", at="FORTNIGHT")
     plan = relation("SELECT -5, 'it''s', TRUE, NULL FROM trade [NOW]")
     assert [str(each.type) for each in plan.schema] == ["int32", "string", "bool", "null"]

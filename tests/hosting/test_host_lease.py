@@ -61,12 +61,12 @@ def test_a_job_whose_lease_was_taken_over_fails_with_its_next_batch(folder, now)
     now[0] = 75 * S
     with second.taken():
         pass
-    with pytest.raises(CheckpointError, match=r"another job took over .* 7 on elsewhere, at 1970-01-01T00:01:15"):
+    with pytest.raises(CheckpointError, match=r"another job has taken over .* 7 on elsewhere, at 1970-01-01T00:01:15"):
         first.check()
     first.release()
     second.check()
     second.release()
-    with pytest.raises(CheckpointError, match="another job took over"):  # also when that one has gone
+    with pytest.raises(CheckpointError, match="another job has taken over"):  # also when that one has gone
         first.check()
 
 
@@ -141,7 +141,7 @@ def test_a_thread_without_its_lease_lets_the_other_one_be(folder, now, caplog):
     held = CheckpointLease(folder).read()
     assert held is not None
     found.keep(lambda _: ended.wait(0.005), lambda: True)
-    wait_for(lambda: "another job took over" in caplog.text)
+    wait_for(lambda: "another job has taken over" in caplog.text)
     ended.set()
     other.check()
     assert dataclasses.replace(held) == CheckpointLease(folder).read()

@@ -150,7 +150,7 @@ def test_what_calls_a_changed_function_restarts_also_through_a_view(checkpoint):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("SELECT sym FROM trade [NOW]", "CREATE statements alone"),
+        ("SELECT sym FROM trade [NOW]", "CREATE statements only"),
         (SCORE.replace("doubled", "labelled") + SCORED, "takes 1 array"),
         (SCORE.replace("kit.", "kite.") + SCORED, "'kite.python_functions:doubled' cannot be imported"),
         (SCORE + SCORED.replace("score(px) >", "score(sym, px) >"), r"score\(DOUBLE\)"),

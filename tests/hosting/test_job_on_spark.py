@@ -330,7 +330,9 @@ def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
     place.hold("other", other, 60_000_000, now_us())
     version = job.versions("per_route")
     job.write("buses", ("b", 2, "r1", 20))
-    with pytest.raises(StreamingQueryException, match=r"another job took over the queries .* process 7 on elsewhere"):
+    with pytest.raises(
+        StreamingQueryException, match=r"another job has taken over the queries .* process 7 on elsewhere"
+    ):
         query.awaitTermination()
     assert job.versions("per_route") == version
     with pytest.raises(CheckpointError, match="process 7 on elsewhere"):

@@ -33,7 +33,7 @@ test_windows_that_are_refused = refusals(
     ("ORDER BY t DESC", "ORDER BY t", "ORDER BY t DESC"),
     ("PARTITION BY upper(sym) ORDER BY t ROWS 3 PRECEDING", "of columns", "upper(sym)"),
     ("ORDER BY t ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING", "from rows before the row", ""),
-    ("ORDER BY t ROWS 1.5 PRECEDING", "no whole number", "1.5"),
+    ("ORDER BY t ROWS 1.5 PRECEDING", "not a whole number", "1.5"),
     ("ORDER BY t RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING", "from a time before the row", ""),
     ("ORDER BY t RANGE 3 PRECEDING", "no length of time", ""),
     ("ORDER BY t RANGE INTERVAL '1' MONTH PRECEDING", "no fixed length", ""),

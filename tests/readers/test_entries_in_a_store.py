@@ -153,7 +153,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(marking, unreliable_st
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     assert sink.latest() == {1: (1, "a")}
     assert not [path for path in sink.objects() if "put_if_absent" in path]
-    assert "puts an object over another" in caplog.text
+    assert "overwrites an object" in caplog.text
 
 
 def test_without_the_package_buckets_are_written_anew(marking, monkeypatch):

@@ -18,15 +18,19 @@ def main() -> int:
     from .scenario import Scenario
 
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--scenarios", type=int, help="how many; 2,000 unless --hours or --seed is given")
-    parser.add_argument("--hours", type=float, help="for how long, from a seed that is new each time")
-    parser.add_argument("--seed", type=int, help="the first one; alone with --profile, that scenario again")
-    parser.add_argument("--profile", choices=sorted(campaign.SHARES), help="this one only")
-    parser.add_argument("--scenario", help="a scenario as JSON, as a failure shows it")
+    parser.add_argument(
+        "--scenarios", type=int, help="run this many scenarios [default: 2,000, without --hours and --seed]"
+    )
+    parser.add_argument("--hours", type=float, help="run for this many hours, from a new seed")
+    parser.add_argument("--seed", type=int, help="start at this seed; with --profile, rerun this scenario alone")
+    parser.add_argument("--profile", choices=sorted(campaign.SHARES), help="use only this profile")
+    parser.add_argument("--scenario", help="run a scenario given as JSON, as a failure prints it")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--failures", type=int, default=1, help="after how many to stop")
-    parser.add_argument("--shrink", type=float, default=20.0, help="seconds to make a failure smaller; 0 leaves it")
-    parser.add_argument("--defect", choices=sorted(DEFECTS), help="one to put back, see defects.py")
+    parser.add_argument("--failures", type=int, default=1, help="stop after this many failures")
+    parser.add_argument(
+        "--shrink", type=float, default=20.0, help="shrink a failure for this many seconds; 0 to skip it"
+    )
+    parser.add_argument("--defect", choices=sorted(DEFECTS), help="restore this defect, see defects.py")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:

@@ -289,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--defect", choices=sorted(OF_TEXTS), help="one to put back, see defects.py")
+    parser.add_argument("--defect", choices=sorted(OF_TEXTS), help="restore this defect, see defects.py")
     given = parser.parse_args()
     if given.defect is not None:
         resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))  # a defect may take all memory

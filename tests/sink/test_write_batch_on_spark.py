@@ -38,11 +38,11 @@ def test_df_write_upserts(spark, tmp_path):
 
 def test_what_is_wrong_is_reported_before_anything_runs(spark, tmp_path):
     df = spark.createDataFrame([("a", 1, 1)], DDL)
-    with pytest.raises(OptionError, match="without an update key"):
+    with pytest.raises(OptionError, match="has no update key"):
         write_batch(df, tmp_path / "table")
     with pytest.raises(SchemaError, match="'nokey' is not among the columns"):
         write_batch(df, tmp_path / "table", key="nokey")
-    with pytest.raises(OptionError, match="the DataFrame streams"):
+    with pytest.raises(OptionError, match="the DataFrame is a stream"):
         write_batch(spark.readStream.format("rate").load(), tmp_path / "table", key="value")
 
 

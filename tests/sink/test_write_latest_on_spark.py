@@ -199,7 +199,7 @@ def test_a_batch_that_spark_repeats(spark, feed, place, form):
 
 def test_errors_reach_the_user(spark, feed, place):
     feed.add([("a", 1, 1)])
-    with pytest.raises(OptionError, match="does not stream"):
+    with pytest.raises(OptionError, match="is not a stream"):
         write_latest(spark.range(3), place["path"], key="id")
     run(feed.stream(spark), place)
     with pytest.raises(TableError, match="has buckets 4"):

@@ -63,7 +63,7 @@ STEPS: dict[str, Steps] = {
     "windows that rows end": window(us.Windower("5 minutes", "2 rows", order="arrival"), emit="all"),
     "windows of other groups": window("5 minutes", by=("g",), emit="all"),
     "windows of finer groups": window("5 minutes", by=("k", "g"), emit="all"),
-    "windows over windows that are given again": lambda s: window("15 minutes", emit=us.Emission("all", early=True))(
+    "windows over re-emitted windows": lambda s: window("15 minutes", emit=us.Emission("all", early=True))(
         s.window("5 minutes", shards=2, emit=us.Emission("all", early=True)).agg(v=us.max("v"))
     ),
     "sessions": lambda s: s.session_window(

@@ -149,7 +149,7 @@ def test_arguments():
         made(same, event_time="when")
     with pytest.raises(OptionError, match="key"):
         made(same, key=[])
-    with pytest.raises(OptionError, match="is no schema"):
+    with pytest.raises(OptionError, match="is not a schema"):
         made(same, schema="k of text")
     with pytest.raises(OptionError, match="left, up"):
         made(lambda left, right: left.union(right), schema={"left": SCHEMA, "up": SCHEMA})

@@ -196,5 +196,5 @@ def read_groups(source: str | BinaryIO, path: str, low: int, high: int, columns:
     except (pa.ArrowInvalid, OSError) as error:
         raise FeedChangedError(
             f"row groups {low} to {high} of {path} cannot be read: {error}",
-            hint="restore the file as it was and restart, or start with a new checkpoint",
+            hint="restore the file and restart, or start with a new checkpoint",
         ) from error

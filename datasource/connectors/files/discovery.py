@@ -205,8 +205,8 @@ _GIVE = 'give it with the option `schema`, such as "id BIGINT, name STRING", or 
 class Sampler:
     """Inference of a schema from the first files by arrival: up to 16 MB of text and 16 files.
 
-    A column is text if the sample has only nulls, if its kind differs between files, or if its values cannot be read as
-    the inferred kind. With `unseen`, columns without a value keep the null type.
+    A column is text if the sample has only nulls, if its kind differs between files, or if its values do not fit it.
+    With `unseen`, columns without a value keep the null type.
     """
 
     def __init__(

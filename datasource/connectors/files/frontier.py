@@ -80,9 +80,7 @@ _Turn = tuple[int, int, list[tuple[int, "int | str"]], str]
 
 def changed(path: str, what: str) -> FeedChangedError:
     """Return the error for a file that differs from its record."""
-    return FeedChangedError(
-        f"file {path} {what}", expected="files that stay as they are, or grow at the end", hint=RESUME
-    )
+    return FeedChangedError(f"file {path} {what}", expected="files that do not change, except by growing", hint=RESUME)
 
 
 class Frontier:

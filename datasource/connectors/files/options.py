@@ -57,36 +57,35 @@ class FilesOptions:
         "beside `key`. Without `key` and `eventTime`, UpStream takes the fields of the message's key, and orders "
         "the changes by their position in the source (`_position`).",
     )
-    header: bool = option("header", boolean(), True, "For CSV: whether each file begins with a line of column names.")
+    header: bool = option("header", boolean(), True, "For CSV: read column names from the first line of each file.")
     sep: str | None = option(
         "sep",
         parsed("one character", _one_byte),
         None,
-        r"For CSV: the separator of fields. If it is not set: a comma, and in .tsv files a tab (\t).",
+        r"For CSV: set the separator of fields. If it is not set: a comma, and in .tsv files a tab (\t).",
     )
     quote: str = option(
         "quote",
         parsed("one character", _one_byte),
         '"',
-        "For CSV: the character around fields that contain separators.",
+        "For CSV: set the character around fields that contain separators.",
     )
     multi_line: bool = option(
         "multiLine",
         boolean(),
         False,
-        "For CSV: whether quoted fields may contain line ends. If so, one task at a time reads a file, and no "
-        "file is split.",
+        "For CSV: allow line ends in quoted fields. If so, one task at a time reads a file, and no file is split.",
     )
     max_row_bytes: int = option(
         "maxRowBytes",
         bytes_(),
         1 << 20,
-        "For CSV with `multiLine`: the maximum size of a row of several lines. If a line's quote is still "
+        "For CSV with `multiLine`: set the maximum size of a row of several lines. If a line's quote is still "
         "open after that many bytes, the line is malformed, and reading continues with the next line. The "
         "same holds if a quote is open and the file has not changed for a minute.",
     )
     null_value: str = option(
-        "nullValue", parsed("text", str), "", "For CSV: the unquoted text that means null. Empty text always does."
+        "nullValue", parsed("text", str), "", "For CSV: set the unquoted text that means null. Empty text always does."
     )
     recursive: bool = option("recursiveFileLookup", boolean(), False, "Search directories at any depth.")
     name_filter: str | None = option(
@@ -116,8 +115,8 @@ class FilesOptions:
         one_of("auto", "terminated", "complete"),
         "auto",
         "Choose whether a last line without a line end is a row. `terminated`: never. `complete`: always. "
-        "`auto`: if the run ends with the present data (batch, availableNow), and the file has not changed "
-        "for 10 seconds or a batch reads it whole.",
+        "`auto`: if the run ends with the present data (batch, availableNow). The file must also be unchanged "
+        "for 10 seconds, or a batch must read all of it.",
     )
 
     def given(self) -> tuple[str, ...]:

@@ -172,6 +172,6 @@ class FileOffsets:
         if self._folder is None:
             raise CheckpointError(
                 f"the checkpoint keeps its list of files in {name}, and no checkpointLocation is given",
-                hint="set the option checkpointLocation as it was when the query began",
+                hint="set the option checkpointLocation to its first value",
             )
         return (data + read_appended(self._folder, self._quiet)).splitlines()

@@ -174,7 +174,7 @@ def check_scheme(path: str) -> None:
     if scheme and scheme not in _SCHEMES:
         raise OptionError(
             f"path {path!r} is on {scheme}, which the files connector cannot read",
-            expected="a local or mounted path, or an address in a store that speaks S3's protocol: s3://bucket/folder",
+            expected="a local or mounted path, or an address in a store that supports the S3 protocol: s3://bucket/folder",
             hint="mount it on every machine and give the path, or copy the files to S3",
         )
 

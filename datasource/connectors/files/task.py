@@ -119,7 +119,7 @@ class RangeReader:
 
 
 class _LineNumbers:
-    """1-based line numbers of a file's bytes, asked for in ascending order; counted only then."""
+    """1-based line numbers of a file's bytes, counted on demand in ascending order."""
 
     def __init__(self, path: str, codec: str | None, access: FileAccess) -> None:
         self._path = path

@@ -44,8 +44,8 @@ def agreed_offsets(
     """Return the offset up to which each log is what was read: the offset read to, or an earlier one if truncated.
 
     A leader that lacks the tail of its predecessor's log writes other rows to the same offsets, under a larger epoch.
-    Epochs never decrease along a log. The client queries the end of an epoch (OffsetForLeaderEpoch) only when it is
-    assigned an offset with an epoch, so a consumer begins to read there.
+    Epochs never decrease along a log. The client queries the end of an epoch (OffsetForLeaderEpoch) only for an offset
+    with an epoch, so a consumer begins to read there.
 
     `read` has the next offset, and the leader's epoch as of that read. Raise KafkaException without answers in time.
     """
@@ -124,9 +124,8 @@ def settings_of(options: KafkaOptions) -> dict[str, Any]:
 def unreachable(options: KafkaOptions, said: object) -> UpstreamError:
     """Return the error for a broker that does not answer, or refuses."""
     return UpstreamError(
-        f"the Kafka cluster at {options.servers} does not give what it is asked for: {options.masked(str(said))}",
-        hint="see that it is up and can be reached from the driver and the workers, and that the options kafka.* fit "
-        "it; then restart",
+        f"the Kafka cluster at {options.servers} does not answer a request: {options.masked(str(said))}",
+        hint="check that the driver and the workers can reach it, and the options kafka.*; then restart",
     )
 
 
@@ -316,9 +315,8 @@ def lost(topic: str, partition: int, what: str) -> FeedChangedError:
     return FeedChangedError(
         f"partition {partition} of topic {topic!r} {what}",
         expected="every message from the recorded offset on",
-        hint="set failOnDataLoss=false to continue with what is there and have the rest counted, or start with a new "
-        "checkpoint; "
-        "a longer retention keeps messages until they are read",
+        hint="set failOnDataLoss=false to continue with the present messages and count the others, or start with a new "
+        "checkpoint. A longer retention of the topic avoids this",
     )
 
 

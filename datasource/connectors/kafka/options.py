@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ....conf.errors import OptionError
+from ....conf.errors import OptionError, UpstreamError
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
 
 Offsets = str | Mapping[str, Mapping[str, int]]
@@ -27,6 +28,7 @@ _NOT_PASSED_ON = {
     "key.deserializer": "set keyFormat instead",
     "value.deserializer": "set valueFormat instead",
 }
+_LISTENS_S = 1.0
 _SECRET = re.compile(r"user\.info|password|secret|token|credential|jaas|\bkey|\.pem$|\.key\b|oauth", re.IGNORECASE)
 
 
@@ -154,12 +156,12 @@ class KafkaOptions:
         False,
         "Add the headers of messages, as Spark does: `headers` with `raw`, otherwise `_headers`.",
     )
-    sep: str = option("sep", text(), ",", "For CSV: the separator of fields.")
+    sep: str = option("sep", text(), ",", "For CSV: set the separator of fields.")
     schema_registry: str | None = option(
         "schemaRegistry",
         text(),
         None,
-        "For Avro: the address of a schema registry, such as http://host:8081. Values then begin with a zero "
+        "For Avro: set the address of a schema registry, such as http://host:8081. Values then begin with a zero "
         "byte and the number of their schema, in Confluent's format. Options that begin with `schemaRegistry.` go "
         "to confluent-kafka's registry client without that prefix: `basic.auth.user.info`, "
         "`bearer.auth.credentials.source` for OAuth, `ssl.ca.location`. Their values appear in no message, "
@@ -169,16 +171,17 @@ class KafkaOptions:
         "avroSchema",
         text(),
         None,
-        "For Avro: the schema as JSON, or the path of a file with it that every worker can read.",
+        "For Avro: set the schema as JSON, or the path of a file with it that every worker can read.",
     )
     descriptor_file: str | None = option(
         "descriptorFile",
         text(),
         None,
-        "For Protobuf: a file of descriptors, the output of `protoc --include_imports --descriptor_set_out=FILE`.",
+        "For Protobuf: set the file of descriptors, the output of `protoc --include_imports "
+        "--descriptor_set_out=FILE`.",
     )
     message_name: str | None = option(
-        "messageName", text(), None, "For Protobuf: the full name of the message in the values."
+        "messageName", text(), None, "For Protobuf: set the full name of the message in the values."
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """Settings passed to the client unchanged, secrets included."""
@@ -197,7 +200,7 @@ class KafkaOptions:
         chosen = [bool(self.subscribe), self.subscribe_pattern is not None, self.assign is not None].count(True)
         if chosen != 1:
             said = "none" if not chosen else "more than one"
-            problems.append(f"{said} of `subscribe`, `subscribePattern` and `assign` given, where one is to be")
+            problems.append(f"{said} of `subscribe`, `subscribePattern` and `assign` given: give one")
         problems += [
             f"kafka.{name} is not passed on ({why})" for name, why in _NOT_PASSED_ON.items() if name in self.passed_on
         ]
@@ -211,6 +214,25 @@ class KafkaOptions:
             problems.append("valueFormat=protobuf without `descriptorFile` and `messageName`")
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
+
+    def check_listens(self) -> None:
+        """Raise an error within a second if no broker accepts a connection."""
+        failed: OSError | None = None
+        for server in (self.servers or "").split(","):
+            host, _, port = server.rpartition("://")[2].strip().rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), _LISTENS_S).close()
+            except ValueError:
+                return  # an address in a form of the client's own
+            except OSError as error:
+                failed = error
+            else:
+                return
+        if failed is not None:
+            raise UpstreamError(
+                f"no Kafka broker accepts a connection at {self.servers}: {failed.strerror or failed}",
+                hint="start the broker, or correct the address",
+            )
 
     def masked(self, said: str) -> str:
         """Return a message without the values of secret settings."""

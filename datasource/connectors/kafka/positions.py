@@ -87,8 +87,8 @@ class Positions:
         if position is None and (absent or not feeds):
             raise FeedChangedError(
                 f"there is no topic {', '.join(map(repr, absent)) or self._options.subscribe_pattern}",
-                expected="topics that are there when the query is first started",
-                hint="make it first, or correct subscribe, subscribePattern or assign",
+                expected="topics that exist at the first start of the query",
+                hint="create it first, or correct subscribe, subscribePattern or assign",
             )
         found = self._cluster.ends(feeds) if self._frozen is None else dict(self._frozen)
         ends = {feed: end.offset for feed, end in found.items()}
@@ -208,7 +208,7 @@ class Positions:
         raise FeedChangedError(
             f"partition {partition} of topic {topic!r} has a leader of epoch {now}, and was read from one of epoch "
             f"{before}",
-            expected="epochs of leaders that rise",
+            expected="rising leader epochs",
             hint="restart the query once all brokers are in touch again; if the cluster was restored from a backup, "
             "start with a new checkpoint",
         )

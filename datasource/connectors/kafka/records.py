@@ -85,7 +85,7 @@ class AvroValues(_Records):
         if written is None:
             if not sample:
                 raise SchemaError(
-                    "there is no message yet, whose schema the registry could be asked for",
+                    "there is no message yet, so the registry has no schema to look up",
                     hint="give the option avroSchema, or schema",
                 )
             written = self._written(sample[0])
@@ -129,7 +129,7 @@ class _AvroEvent:
         row = parts.get("after")
         if not isinstance(row, dict) or "fields" not in row or OPERATION not in parts or SOURCE not in parts:
             raise SchemaError(
-                "the Avro schema is no schema of change events", expected="a record with after, source, and op"
+                "the Avro schema does not describe change events", expected="a record with after, source, and op"
             )
         self.source = _arrow_of(parts[SOURCE])
         self.written = {each["name"]: _arrow_of(each["type"]) for each in row["fields"]}
@@ -166,7 +166,7 @@ class ChangeAvroValues(AvroValues):
             written = self._written(sample[-1])
         if written is None:
             raise SchemaError(
-                "there is no message yet, whose schema the registry could be asked for",
+                "there is no message yet, so the registry has no schema to look up",
                 hint="give the option avroSchema, or schema",
             )
         event = _AvroEvent(written)
@@ -246,7 +246,7 @@ class ProtobufValues(_Records):
 
 
 def _refuse(malformed: MalformedRows, value: bytes, place: str, why: str) -> None:
-    # Bytes that are no text can be recognised by their hexadecimal form.
+    # Bytes that are not text can be recognised by their hexadecimal form.
     malformed.report(text=value.hex(), place=place, line=None, reason=why or "the value cannot be read")
 
 
@@ -279,7 +279,7 @@ def _parsed(text: str) -> Any:
     try:
         return _fastavro().parse_schema(json.loads(text))
     except Exception as error:
-        raise OptionError(f"avroSchema is no Avro schema: {error}") from error
+        raise OptionError(f"avroSchema is not an Avro schema: {error}") from error
 
 
 _NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retries.max.wait.ms": int}
@@ -385,7 +385,7 @@ def _arrow_of(kind: Any) -> pa.DataType:
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
-            raise SchemaError(f"the Avro union {json.dumps(kind)} is no column", expected="one type, or it and null")
+            raise SchemaError(f"the Avro union {json.dumps(kind)} is not a column", expected="one type, or it and null")
         return _arrow_of(others[0])
     if isinstance(kind, str):
         kind = {"type": kind}
@@ -405,7 +405,7 @@ def _arrow_of(kind: Any) -> pa.DataType:
         return pa.struct([pa.field(field["name"], _arrow_of(field["type"])) for field in kind["fields"]])
     if name not in _AVRO:
         raise SchemaError(
-            f"the Avro type {name!r} is no column", hint="name the columns wanted with the option `schema`"
+            f"the Avro type {name!r} is not a column", hint="name the columns wanted with the option `schema`"
         )
     return _AVRO[name]
 
@@ -423,9 +423,9 @@ def _message(path: str, name: str) -> Any:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except Exception as error:
         raise OptionError(
-            f"descriptorFile={path!r} does not say what message {name!r} is: {error}",
-            expected="what protoc --include_imports --descriptor_set_out writes, where the driver and every worker can "
-            "read it",
+            f"descriptorFile={path!r} does not define the message {name!r}: {error}",
+            expected="the output of protoc --include_imports --descriptor_set_out, which the driver and every worker "
+            "can read",
         ) from error
 
 

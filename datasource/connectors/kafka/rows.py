@@ -95,7 +95,7 @@ class LineValues(ValueFormat):
             if not line.strip():
                 why = "the value is empty"
             elif self._bracketed and not (line.startswith(b"{") and line.endswith(b"}")):
-                why = "the value is no object"
+                why = "the value is not an object"
             elif b"\n" in line or b"\r" in line:
                 why = "the value holds several lines"
             if why:

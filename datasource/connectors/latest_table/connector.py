@@ -45,9 +45,9 @@ class LatestOptions:
         "changes",
         one_of("newest", "full"),
         "newest",
-        "Choose what a commit gives. `newest`: the rows that it brought, and deleted keys. `full`: also the rows "
-        "that these replaced or deleted, in the words of Delta's change data feed: the column `_change_type` is "
-        "`insert`, `update_preimage`, `update_postimage`, or `delete`.",
+        "Choose what a commit gives. `newest`: its new rows and deleted keys. `full`: also the rows that these "
+        "replaced or deleted. As in Delta's change data feed, the column `_change_type` is then `insert`, "
+        "`update_preimage`, `update_postimage`, or `delete`.",
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 

@@ -73,8 +73,8 @@ def describe(folder: TableFolder, version: int | None = None) -> TableVersion:
     if LAYOUT_PROPERTY not in properties and columns.names != DEAD_LETTERS.names:
         raise TableError(
             f"the Delta table at {folder.location} was not made by this package's sink",
-            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they applied",
-            hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
+            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits record the rows that they applied",
+            hint='read it with spark.readStream.format("delta"), and make an UpdateStream of the DataFrame',
         )
     check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
     columns = pa.schema([field for field in columns if field.name not in OWN_COLUMNS])

@@ -94,7 +94,7 @@ class ReplayOptions(FilesOptions):
         "speed",
         positive_float(),
         None,
-        "Play a recording at this multiple of the pace of its own event times, from the column `time`.",
+        "Play a recording at this multiple of the pace of its own event times, from the column `eventTime`.",
     )
     rows_per_second: float | None = option(
         "rowsPerSecond",
@@ -106,7 +106,7 @@ class ReplayOptions(FilesOptions):
         "maxGap",
         duration_us(),
         3_600_000_000,
-        "For `speed`: the maximum gap in a recording; a longer gap is shortened to it. A time that is further "
+        "For `speed`: set the maximum gap in a recording; UpStream shortens a longer one. A time that is further "
         "than this ahead of the rows after it counts as an error.",
     )
 
@@ -125,7 +125,7 @@ class ReplayOptions(FilesOptions):
             raise OptionError(
                 "speed without recorded event times"
                 + ("" if common.time is None else " (watermark=arrival makes its own)"),
-                hint="name the column of the recorded times with `time`, or give rowsPerSecond instead of speed",
+                hint="name the column of the recorded times with `eventTime`, or give rowsPerSecond instead of speed",
             )
         return Pace(
             speed=self.speed,

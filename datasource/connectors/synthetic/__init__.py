@@ -1,4 +1,4 @@
-"""Seeded synthetic feeds: any stretch of a feed can be made by itself, anywhere, with the same rows."""
+"""Seeded synthetic feeds: any stretch of a feed can be made alone, anywhere, with the same rows."""
 
 from __future__ import annotations
 

@@ -91,15 +91,15 @@ class SyntheticOptions:
         "Choose when rows arrive. `constant`: at a constant pace. `poisson`: at random, as a Poisson process. "
         "`bursty`: at random, with a rate that swings.",
     )
-    burst_length_us: int = option("burstLength", duration_us(), 1_000_000, "For `bursty`: the length of a burst.")
+    burst_length_us: int = option("burstLength", duration_us(), 1_000_000, "For `bursty`: set the length of a burst.")
     burst_every_us: int = option(
-        "burstEvery", duration_us(), 10_000_000, "For `bursty`: the time from the start of one burst to the next."
+        "burstEvery", duration_us(), 10_000_000, "For `bursty`: set the time from the start of one burst to the next."
     )
     burst_factor: float = option(
         "burstFactor",
         positive_float(),
         5.0,
-        "For `bursty`: the rate in a burst, as a multiple of the mean rate. At its maximum, burstEvery / "
+        "For `bursty`: set the rate in a burst, as a multiple of the mean rate. At its maximum, burstEvery / "
         "burstLength, no rows arrive between bursts.",
     )
     disorder: str = option(
@@ -207,7 +207,7 @@ class SyntheticConnector(Connector):
 
     A row is visible from its arrival on. The first step starts the feeds; that instant goes into the position. If only
     the input of *now* is wanted (a batch read, a first run with `Trigger.AvailableNow`), the feeds have already sent
-    all their `rows`. A schema has some of the columns ``key``, ``time``, ``value`` and, if asked for, ``payload``.
+    all their `rows`. A schema has some of the columns ``key``, ``time``, ``value`` and, if requested, ``payload``.
 
     Guarantee: a range has the same rows whenever and wherever it is read.
     """

@@ -121,9 +121,9 @@ class RateProfile:
     """The rate of one feed over time.
 
     This map stretches random arrivals at rate one (the time change of a Poisson process). So bursts and silences cost
-    nothing, and any stretch can be made by itself. `rate` is the mean in rows per second outside of silences.
-    `silences` are disjoint, increasing intervals [from, to) of elapsed microseconds; the last may have no end. The
-    feed's clock stops in them, so its rows come later.
+    nothing, and any stretch can be made alone. `rate` is the mean in rows per second outside of silences. `silences`
+    are disjoint, increasing intervals [from, to) of elapsed microseconds; the last may have no end. The feed's clock
+    stops in them, so its rows come later.
     """
 
     def __init__(

@@ -299,7 +299,7 @@ def _checked(function: str, arguments: Sequence[Expression]) -> Sequence[Express
     """Return the arguments of a percentile or mode without those that do not change an exact result."""
     for each in arguments[1:]:
         if not isinstance(each, Constant) or each.value is None:
-            raise SchemaError(f"{each} in {function.upper()} is no literal", hint="write it as a literal")
+            raise SchemaError(f"{each} in {function.upper()} is not a literal", hint="write it as a literal")
     if function == "mode":
         if not all(patypes.is_boolean(each.type) for each in arguments[1:]):
             raise SchemaError("the second argument of MODE is TRUE or FALSE", expected="MODE(x)")

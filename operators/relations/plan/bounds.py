@@ -557,8 +557,8 @@ def _never_leaves(node: Join, side: Growth) -> UnboundedError:
     newest = f"LATEST({stream.name}), one row per key, or " if isinstance(stream, Stream) and stream.updates else ""
     return UnboundedError(
         "the join would keep each row of this source for ever, since a partner may come at any time",
-        f"give it a window: {newest}[RANGE 1 HOUR], or [NOW] to join each row with the other side as it is at that "
-        f"time; or bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES "
+        f"give it a window: {newest}[RANGE 1 HOUR], or [NOW] to join each row with the other side at that time. "
+        f"Or bound both times: a.{time} BETWEEN b.{time} - INTERVAL '5' MINUTES "
         f"AND b.{time} + INTERVAL '5' MINUTES",
         node,
         side.source,

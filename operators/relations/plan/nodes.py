@@ -233,8 +233,8 @@ JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", 
 class AsOf:
     """ASOF: of a left row's partners, the nearest of those for which ``left`` compares so with ``right``.
 
-    It is the one with the greatest ``right``, or with the least one for ``le`` and ``lt``; of equal ones, the first in
-    the order of all columns. Null compares with nothing.
+    It is the one with the greatest ``right``, or, for ``le`` and ``lt``, with the least. Equal ones are in the order of
+    all columns. Null compares with nothing.
     """
 
     function: Literal["ge", "gt", "le", "lt"]
@@ -412,8 +412,8 @@ class Top:
 class Frame:
     """The rows around each row that a window function reads: from ``start`` to ``end``, None for all on that side.
 
-    For ``rows`` they are numbers of rows after the row, for ``range`` distances in the order's only key: whole numbers,
-    days of a date, µs of a timestamp. At the distance 0 are the row's peers, which are equal in the order.
+    For ``rows`` they are numbers of rows after the row. For ``range`` they are distances in the order's only key:
+    numbers, days of a date, µs of a timestamp. At the distance 0 are the row's peers, which are equal in the order.
     """
 
     kind: Literal["rows", "range"] = "range"

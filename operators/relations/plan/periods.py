@@ -1,4 +1,4 @@
-"""Expressions of times: which go on for ever, for how long they have one value, and which rows they let meet."""
+"""Expressions of times: whether they have an end, for how long they have one value, and which rows they match."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def lazy_memory(vol: Floats, stream: Properties) -> Floats:
 
 
 def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
-    """Return which groups are to keep partial aggregates (Cond. 6.9); `was` marks those that do now."""
+    """Return which groups keep partial aggregates (Cond. 6.9); `was` marks those that do now."""
     lazy, eager = lazy_memory(vol, stream), eager_memory(vol, stream)
     return np.where(was, lazy >= BACK * eager, lazy > eager)
 

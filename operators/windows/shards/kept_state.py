@@ -191,7 +191,7 @@ class ResultFlush:
                 f"{self.waiting} results wait in this checkpoint that were computed with other aggregates: "
                 f"{head.get('aggregates')}; now {plan.aggregates_text}",
                 expected="the same aggregates until all results have left",
-                hint="let the query as it was run until nothing waits, or start with a new checkpointLocation",
+                hint="run the earlier query until no result waits, or start with a new checkpointLocation",
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class ResultFlush:
 
     @property
     def least(self) -> int | None:
-        """The least window of a result that has not left, or a lesser one; None if all have left."""
+        """The least window of a waiting result, or a lesser one; None if all have left."""
         return min([*(least for _, least, _ in self._parts), *self._of_window], default=None)
 
     @property

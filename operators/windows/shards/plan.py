@@ -47,9 +47,9 @@ NUMBER = "__upstream_row"
 class WindowPlan:
     """The settings of a window operator. A checkpoint is bound to :meth:`identity`.
 
-    `slack_us` is for the method ``buffering`` of other systems, as a comparison (thesis §6.1.5): the low-watermark is
-    the largest time that the shard has seen, less this. Punctuation does not count, except for the end of an input
-    partition. Results then depend on the order of arrival and on the keys in a shard, so it is no option of a stream.
+    `slack_us` is for the method ``buffering`` of other systems, for comparison (thesis §6.1.5). The low-watermark is
+    the largest time in the shard, less this. Punctuation does not count, except for the end of an input partition.
+    Results then depend on the order of arrival and on the keys in a shard, so it is not an option of a stream.
     """
 
     # columns by which rows have windows of their own: the update key's, unless `update_key` is set

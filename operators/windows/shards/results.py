@@ -130,10 +130,9 @@ def check_aggregates(was: str, kept: Mapping[str, str], plan: WindowPlan) -> Non
         return
     raise CheckpointError(
         f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
-        expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid "
-        "and without output='eager', "
-        "any whose inputs have the types that they had",
-        hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+        expected="the same aggregates. Windows by time with the method paned or wid, and without output='eager', "
+        "accept any whose inputs keep their types",
+        hint="restore them, or start with a new checkpoint location: the table keeps the newer rows",
     )
 
 

@@ -129,8 +129,8 @@ _OPEN, _KEPT, _SINCE = "__upstream_open", "__upstream_kept", "__upstream_since"
 class SessionShard(WindowStateShard):
     """A shard of session windows.
 
-    It keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch
-    reads the pages of its rows' keys, and those on which a session closes. `late` has the rows whose session was final.
+    It keeps each key's sessions on pages of keys. Each page records the least time of a last row. So a batch reads the
+    pages of its rows' keys, and those on which a session closes. `late` has the rows whose session was final.
     """
 
     def __init__(self, number: int, plan: WindowPlan, store: Store, files: RunFiles | None = None) -> None:

@@ -173,7 +173,7 @@ def test_groups_without_values():
         (lambda: approx_count_distinct("v", error=0), "error of approx_count_distinct"),
         (lambda: heavy_hitters("v", error=-1), "error of heavy_hitters"),
         (lambda: heavy_hitters("v", limit=0), "limit of heavy_hitters"),
-        (lambda: quantile("v", 1.1), "no probability"),
+        (lambda: quantile("v", 1.1), "not a probability"),
         (lambda: quantile("v", 0.5, error=0.5), "error of quantile"),
     ],
 )

@@ -214,7 +214,7 @@ def test_nan_is_the_greatest_number(kind):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_sum_of_integers_that_does_not_fit_is_an_error(sign):
     edge = 2**63 - 1 if sign > 0 else -(2**63)
-    with pytest.raises(AggregateOverflowError, match=rf"sum\(v\) is {edge + sign}, which int64"):
+    with pytest.raises(AggregateOverflowError, match=rf"sum\(v\) is {edge + sign}, which BIGINT"):
         lowered([edge, sign], pa.int64(), sum=sum_("v"))
     assert lowered([edge, sign, -sign], pa.int64(), sum=sum_("v")) == {"sum": edge}, "it leaves the range on its way"
     assert lowered([edge, edge], pa.int64(), avg=avg("v"))["avg"] == float(edge)  # the mean fits
@@ -227,7 +227,7 @@ def test_a_sum_of_decimals_is_exact_or_an_error():
     assert lowered([greatest, greatest, Decimal(1), greatest.copy_negate(), Decimal(-1)], kind, sum=sum_("v")) == {
         "sum": greatest
     }
-    with pytest.raises(AggregateOverflowError, match=r"sum\(v\) is 1(0{38}), which decimal128\(38, 0\)"):
+    with pytest.raises(AggregateOverflowError, match=r"sum\(v\) is 1(0{38}), which DECIMAL\(38,0\)"):
         lowered([greatest, Decimal(1)], kind, sum=sum_("v"))
 
 
@@ -505,5 +505,5 @@ def test_what_cannot_be_retracted_is_reported(asked):
 
 def test_more_than_there_is_cannot_be_retracted():
     aggregates = Aggregates.of({"n": count()}, SCHEMA)
-    with pytest.raises(ValueError, match="rows that the other has not"):
+    with pytest.raises(ValueError, match="rows that the other lacks"):
         aggregates.retract(aggregates.empty(1), state_of(aggregates, 1.0))

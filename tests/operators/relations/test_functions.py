@@ -2,6 +2,8 @@ import polars as pl
 import pytest
 
 from upstream.conf.errors import SchemaError
+from upstream.expressions.nodes import Constant
+from upstream.expressions.types import call
 from upstream.operators.relations.functions import (
     ADDED,
     ALL,
@@ -12,6 +14,7 @@ from upstream.operators.relations.functions import (
     Columns,
     check,
 )
+from upstream.operators.relations.operator import computed
 
 from .checking import LONG, S, column, compiled
 
@@ -33,3 +36,11 @@ def test_what_cannot_be_computed_is_refused():
         Columns([AggregateCall("n", "summe", (V,), LONG)])
     with pytest.raises(SchemaError, match="median"):
         Columns([AggregateCall("n", "median", (V,), LONG, distinct=True)])
+
+
+def test_an_error_names_the_users_expression():
+    doubled = computed(call("multiply", [column("v"), Constant(2, LONG)]), S.schema)
+    calls = [AggregateCall(name, name, (doubled,), LONG, distinct=name == "avg") for name in ("sum", "avg")]
+    made = Columns(calls)
+    assert repr(made.added["sum"]) == "sum(v * 2)"
+    assert repr(made.distinct["avg"][1]) == "avg(DISTINCT v * 2)"

@@ -128,7 +128,7 @@ def test_which_rows_are_counted_and_in_which_order(asked, counting, wanted, of_r
         (lambda: window_by_time("1 hour", zone="UTC"), "RANGE is '1 hour', and a zone is given.*leave out zone"),
         (lambda: window_by_time("1.5 days", zone="UTC"), "whole number of days"),
         (lambda: window_by_time("1 day", "1 hour", zone="UTC"), "SLIDE is '1 hour', and a zone"),
-        (lambda: window_by_time("1 month", "1 day", zone="UTC"), "a month is no whole number of days.*both in days"),
+        (lambda: window_by_time("1 month", "1 day", zone="UTC"), "a month is not a whole number of days.*both in days"),
         (lambda: window_by_time("0 days", zone="UTC"), "RANGE is '0 days'.*at least 1 day"),
         (lambda: window_by_time("1 m", origin="2024-01-01"), "not one instant.*offset"),
         (lambda: window_by_time("1 m", origin=dt.datetime(2024, 1, 1)), "not one instant"),

@@ -197,7 +197,7 @@ def test_rows_that_are_no_duplicates_go_with_force_alone(full, how):
         bucket, key = next(iter(deleted_keys(full).items()))
         add_file(full, bucket, rows_of(full, bucket).slice(0, 1).set_column(0, "k", pa.array([key], pa.int64())))
     version, files = full.version(), full.files()
-    with pytest.raises(TableError, match="rows that are no duplicates") as caught:
+    with pytest.raises(TableError, match="rows that are not duplicates") as caught:
         repair_table(str(full.path))
     assert "--force" in caught.value.expected
     assert (full.version(), full.files()) == (version, files)
@@ -263,7 +263,7 @@ def test_a_log_that_is_damaged(full):
 
 def test_a_log_that_cannot_be_opened(full):
     os.remove(full.path / "_delta_log" / f"{1:020d}.json")
-    with pytest.raises(TableError, match=r"cannot be read.*put the missing or broken entry back"):
+    with pytest.raises(TableError, match=r"cannot be read.*restore the missing or broken entry"):
         check_table(str(full.path))
 
 

@@ -276,8 +276,8 @@ def test_what_is_no_key_is_refused(tmp_path):
     sink.batch(0, [sink.rows([(1, 1, "x")])])
     version = sink.version()
     for wrong, match in [
-        (["one"], "'one' is no value of the key column 'k', which is int64"),
-        (["1.5"], "is no value"),
+        (["one"], "'one' is not a value of the key column 'k', which is int64"),
+        (["1.5"], "is not a value"),
         (["k=1", "k=2"], "given twice"),
     ]:
         with pytest.raises(OptionError, match=match):
@@ -306,7 +306,7 @@ def test_what_is_no_key_has_no_bucket(tmp_path):
     with pytest.raises(OptionError, match=r"2 values for the key .* one each for k int64"):
         upstream.LatestTable(path).key_bucket(1, 2)
     for wrong in ("one", 1.5, 2**63, None):
-        with pytest.raises(OptionError, match=r"is no key .* types k int64"):
+        with pytest.raises(OptionError, match=r"is not a key .* types k int64"):
             upstream.LatestTable(path).key_bucket(wrong)
     with pytest.raises(TableError, match="there is no table"):
         upstream.LatestTable(tmp_path / "none").key_bucket(1)

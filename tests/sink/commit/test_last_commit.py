@@ -70,7 +70,7 @@ def test_a_table_that_lost_commits_is_refused(sink, how, when):
     lose(sink, how)
     there = None if how == "deleted" else sink.latest()
     for _ in range(2):  # and again after a restart: it is no passing trouble
-        with pytest.raises(TableError, match="put the table back"):
+        with pytest.raises(TableError, match="restore the table"):
             sink.commit(results or sink.tasks([sink.rows([(3, 13, "v3")], seq=30)]), batch)
     if there is None:
         assert not sink.files()
@@ -86,7 +86,7 @@ def test_a_table_that_lost_commits_is_refused(sink, how, when):
 def test_who_wants_to_go_on_without_the_lost_rows_can(sink):
     fill(sink)
     DeltaTable(str(sink.path)).restore(2)
-    with pytest.raises(TableError, match=f"To go on without those rows, remove {SINK}/{NAME}"):
+    with pytest.raises(TableError, match=f"To continue without those rows, remove {SINK}/{NAME}"):
         sink.batch(3, [sink.rows([(5, 1, "x")])])
     (sink.checkpoint / SINK / NAME).unlink()
     sink.batch(3, [sink.rows([(5, 1, "x")])])

@@ -37,7 +37,7 @@ def test_a_second_query_is_refused_until_the_first_renews_no_more(folder):
     TableLease(folder).hold("first", ELSEWHERE, TERM, 0)
     with pytest.raises(TableError, match="written by another query, first, of process 7 on elsewhere") as caught:
         TableLease(folder).hold("second", HERE, TERM, 50 * S)
-    assert "may start in 25.0 s, or at once after `upstream release" in caught.value.hint
+    assert "can start in 25.0 s, or at once after `upstream release" in caught.value.hint
     TableLease(folder).hold("first", ELSEWHERE, TERM, 50 * S)
     with pytest.raises(TableError, match="1970-01-01T00:00:50"):
         TableLease(folder).hold("second", HERE, TERM, 124 * S)

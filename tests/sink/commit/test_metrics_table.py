@@ -138,7 +138,7 @@ def test_a_query_goes_on_without_figures_warns_once_and_catches_up(metered, tmp_
         write(metered, batch_id)
     (warning,) = caplog.records
     assert "the table of metrics cannot be written" in warning.getMessage()
-    assert "no figures are lost" in warning.getMessage()
+    assert "No figure is lost" in warning.getMessage()
     assert metered.latest() == dict.fromkeys(range(4), (10, "a"))
     (tmp_path / "metrics").unlink()
     shutil.move(tmp_path / "kept", tmp_path / "metrics")

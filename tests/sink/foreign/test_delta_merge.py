@@ -191,7 +191,7 @@ def test_a_batch_that_is_no_repeat_is_refused(spark, ordinary):
         apply(others, 4, offsets="bb")
     with pytest.raises(TableError, match="batch 3 comes after batch 4 of the same query") as caught:
         apply(others, 3)
-    assert "put the checkpoint back as it was after batch 4" in caught.value.hint
+    assert "restore the checkpoint to its state after batch 4" in caught.value.hint
     with pytest.raises(TableError, match="batch 3 comes after batch 4"):
         merge(others, ordinary, queryId="query", batchId=3)
     # Named by Delta's words it is as Delta has it: no number below the last is written.
@@ -223,7 +223,7 @@ def test_what_is_refused(spark, make_sink, ordinary, tmp_path):
         write_batch(df, sink.path, key="k", engine="merge")
     with pytest.raises(SchemaError, match="has no column x"):
         write_batch(df.withColumn("x", df["k"]), ordinary, key="k", engine="merge")
-    with pytest.raises(OptionError, match="does not know buckets, metricsLocation"):
+    with pytest.raises(OptionError, match="has no option buckets, metricsLocation"):
         write_batch(df, ordinary, key="k", engine="merge", buckets=4, metrics_location="m")
     with pytest.raises(PySparkException, match="a row has no time"):
         write_batch(

@@ -123,7 +123,7 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink):
         ({"history": "newest"}, "is not latest"),
         ({"history": "all", "deleteWhen": "v"}, "deleteWhen needs a history other than all"),
         ({"history": "all", "deadLetterRows": "conflicts"}, "deadLetterRows=conflicts needs eventTime"),
-        ({"key": ""}, "not told its key"),
+        ({"key": ""}, "missing option: key"),
     ],
 )
 def test_options_that_do_not_go_together(make_sink, options, message):

@@ -122,7 +122,7 @@ def test_options(tmp_path):
     ]:
         with pytest.raises(OptionError, match=message):
             parse_sink_options({**given, **changed})
-    with pytest.raises(OptionError, match="not told its path and key"):
+    with pytest.raises(OptionError, match="missing option: path, key"):
         parse_sink_options({"checkpointLocation": "/ck"})
     with pytest.raises(OptionError, match="complete"):
         stream_writer(given, StructType([]), overwrite=True)

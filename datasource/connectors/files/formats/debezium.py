@@ -140,7 +140,7 @@ def _event(line: bytes) -> Any:
 
 
 def _why_no_event(line: bytes) -> str | None:
-    """Return why a line is no event; None for an event, and for a tombstone."""
+    """Return why a line is not an event; None for an event, and for a tombstone."""
     event = _event(line)
     if event is None or (isinstance(event, dict) and OPERATION in event):
         return None

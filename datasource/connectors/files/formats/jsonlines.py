@@ -23,7 +23,7 @@ class _Fraction(_Number):
 
 
 def _constant(name: str) -> Any:
-    raise json.JSONDecodeError(f"{name} is no value", name, 0)
+    raise json.JSONDecodeError(f"{name} is not a value", name, 0)
 
 
 _DECODER = json.JSONDecoder(strict=False, parse_int=_Number, parse_float=_Fraction, parse_constant=_constant)
@@ -40,7 +40,7 @@ _WORDS = {
 
 
 def why_not(line: bytes, schema: pa.Schema, times: Container[str]) -> str | None:
-    """Return why a line is no object of a schema, if a reason is found. Members in `times` are text with a day."""
+    """Return why a line is not an object of a schema, if a reason is found. Members in `times` are text with a day."""
     try:
         value: Any = _DECODER.decode(line.decode())
     except UnicodeDecodeError:
@@ -61,7 +61,7 @@ def why_not(line: bytes, schema: pa.Schema, times: Container[str]) -> str | None
         if expected and type(found) not in expected:
             return f"member {field.name!r} is {_WORDS[type(found)]} and not {_WORDS[expected[0]]}"
         if field.name in times and not _DAY.match(found):
-            return f"{str(found)!r} in member {field.name!r} is no time"
+            return f"{str(found)!r} in member {field.name!r} is not a time"
         if pa.types.is_integer(field.type) and type(found) is _Fraction:
             return f"{str(found)!r} is not of type {field.type}"
     return None
@@ -101,7 +101,7 @@ _JSON_WORDS = {"object": "an object", "array": "an array", "null": "null"}
 
 
 class JsonFormat(LineFormat):
-    """Lines that each hold one object. An absent member is null; a member that is no column is ignored."""
+    """Lines that each hold one object. An absent member is null; a member that is not a column is ignored."""
 
     name = "json"
 

@@ -60,7 +60,7 @@ class LineParser(ABC):
         """Return an error of :meth:`parse` in plain words."""
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """Return why a line that became none or several rows is no row."""
+        """Return why a line that became none or several rows is not a row."""
         del line
         return f"the line holds {rows} rows"
 
@@ -76,7 +76,7 @@ class LineFormat(ABC):
 
     @abstractmethod
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """Return the schema of some whole lines; a column of nothing but nulls has type null."""
+        """Return the schema of some whole lines; a column without values has type null."""
 
     @abstractmethod
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> LineParser:
@@ -240,7 +240,7 @@ def row_ends(block: bytes, quote: bytes, most: int, *, final: bool) -> Int64s:
     """Return where rows end in a block that begins with a row.
 
     A row ends at the first line end with an even number of quotes before it. Without one within `most` bytes, the first
-    line is an unreadable row by itself. So ends depend only on the bytes from the row's start to the bound: driver and
+    line alone is an unreadable row. So ends depend only on the bytes from the row's start to the bound: driver and
     tasks find the same rows in different blocks. With `final`, nothing follows, so an open quote is never closed.
     """
     data = np.frombuffer(block, np.uint8)

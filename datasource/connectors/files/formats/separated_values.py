@@ -21,7 +21,7 @@ _DAY = r"^[ \t]*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
 def refused(fields: pa.ChunkedArray, dtype: pa.DataType) -> tuple[list[int], list[str]]:
-    """Return the places of fields that are no values of a type, and these fields as text.
+    """Return the places of fields that are not values of a type, and these fields as text.
 
     Fields are null where they mean null. Arrow refuses every field found, and some others.
     """
@@ -88,7 +88,7 @@ def without_loss(
 
     A key column (`keys`, lower-case) is text unless each sampled field is written exactly as its value, so never a
     float. Any other is text if a whole number begins with a zero (`007`, `0x10`), or if all are whole numbers and some
-    exceed 64 bits. Of the column `time`, only the value counts. `texts` returns columns as written.
+    exceed 64 bits. For the column `time`, only the value counts. `texts` returns columns as written.
     """
     doubted = [field.name for field in schema if field.name != time and _may_lose(field, keys)]
     if not doubted:
@@ -159,9 +159,9 @@ _ZONE = re.compile(r"In CSV column #(\d+): .*expected (?:a|no) zone offset", re.
 class DelimitedFormat(LineFormat):
     """Lines of fields between separators.
 
-    `multi_line` allows line ends in quoted fields, in rows of at most `max_row_bytes`. If a key column is inferred as
-    whole numbers, a field that is not written as its number is malformed: the number would be another key's. `key` is
-    empty if the user gives the types.
+    `multi_line` allows line ends in quoted fields, in rows of at most `max_row_bytes`. In a key column inferred as
+    whole numbers, a field in another spelling is malformed: the number would be another key's. `key` is empty if the
+    user gives the types.
     """
 
     name = "csv"

@@ -23,7 +23,7 @@ _COMMENT = 35
 
 
 class ZeekFormat(LineFormat):
-    """Logs whose header names fields and types; lines that begin with # are no rows.
+    """Logs whose header names fields and types; lines that begin with # are not rows.
 
     A time is an instant in UTC, exact to the microsecond. An interval is in seconds. Sets and vectors are lists.
     """
@@ -149,9 +149,10 @@ class ZeekParser(LineParser):
         for line in lines:
             if line.startswith(b"#fields") and line.rstrip(b"\r\n") != self._fields:
                 raise FeedChangedError(
-                    f"a Zeek log changes its fields amid the file, to {line.rstrip().decode('utf-8', 'replace')}",
+                    f"a Zeek log changes its fields in the middle of the file, to "
+                    f"{line.rstrip().decode('utf-8', 'replace')}",
                     expected=self._fields.decode(),
-                    hint="divide the file before that header, and read the parts as feeds of their own",
+                    hint="split the file before that header, and read the parts as separate feeds",
                 )
         return b"".join(line for line in lines if not line.startswith(b"#"))
 

@@ -168,7 +168,7 @@ def test_protobuf(tmp_path):
     empty = {"plate": "", "at": 0, "kind": "BUS", "stops": [], "next": None, "blob": b""}
     assert rows == [{**whole, "position": 0}, {**empty, "position": 2}]
     assert [row["place"] for row in reported] == ["value 1"]
-    with pytest.raises(OptionError, match=r"what message 'bus\.Other' is"):
+    with pytest.raises(OptionError, match=r"not define the message 'bus\.Other'"):
         ProtobufValues(KafkaOptions(descriptor_file=str(path), message_name="bus.Other"))
 
 
@@ -248,5 +248,5 @@ def test_change_events_in_avro(registry, monkeypatch, caplog):
     given = ChangeAvroValues(KafkaOptions(value_format="debezium-avro", avro_schema=json.dumps(CHANGES)))
     assert given.infer([]) == schema
     assert given.key_names(b"\x02") == ()
-    with pytest.raises(SchemaError, match="no schema of change events"):
+    with pytest.raises(SchemaError, match="does not describe change events"):
         ChangeAvroValues(KafkaOptions(avro_schema=json.dumps(OLD))).infer([])
