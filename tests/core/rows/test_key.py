@@ -24,7 +24,7 @@ def test_one_name_or_several_are_a_key_and_anything_else_is_refused():
     assert Key.optional(None) is None
     for wrong in (None, 5, "", [], ["id", 1], [""]):
         with pytest.raises(OptionError, match=r"^sequence_by="):
-            Key.given(wrong, "sequence")
+            Key.given(wrong, "sequence_by")
 
 
 def test_names_are_spelled_as_in_the_schema_once_and_for_all():
