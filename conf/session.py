@@ -454,6 +454,9 @@ def _script() -> str | None:
 
     script = Path(__file__).with_name("worker-python")
     installed = Path(str(pyspark.__file__)).parent
+    if installed.parent.suffix == ".zip":  # spark-submit puts the archive before the files that it was made from
+        home = installed.parents[3]
+        installed = home if str(home.parent) in sys.path else installed
     spark_home = os.environ.get("SPARK_HOME")
     if os.name != "posix" or not os.access(script, os.X_OK) or not installed.is_dir():
         return None
