@@ -293,7 +293,7 @@ class Shell:
         if kind == "MATERIALIZED VIEW":
             location = self._registered(name).location
             self._queries.drop(name, delete_table=statement.purge)
-            self._note(f"Dropped {name}. Its table {'goes too' if statement.purge else 'remains'}: {location}")
+            self._note(f"Dropped {name}. Its table {'goes' if statement.purge else 'stays'}: {location}")
             return
         if statement.cascade:
             for each_kind, each in readers_of(name, self._registry()):

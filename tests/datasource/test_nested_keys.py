@@ -80,5 +80,5 @@ def test_a_sequence_decides_which_row_leaves_and_is_no_time(tmp_path):
     assert [(row["a"]["v"], row["us"]) for row in read(tmp_path, rows, **by)] == [(2, 3)]
     with pytest.raises(MalformedRowError, match=r"sequence column .* is null"):
         read(tmp_path, [*rows, ({"b": {"id": 1}, "v": None}, 5)], **by)
-    with pytest.raises(SchemaError, match="sequence column 'lsn' is not among"):
+    with pytest.raises(SchemaError, match="sequenceBy column 'lsn' is not among"):
         read(tmp_path, rows, **{**by, "sequence": Key(("lsn",))})

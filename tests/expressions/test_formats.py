@@ -52,7 +52,7 @@ def test_read(pattern, texts, expected):
     days = [None if expected is None else expected.date()] * len(texts)
     assert evaluate("try_to_date", given, constants=constants) == [*days, None]
     for text in texts if expected is None else ():
-        fails("no time in the format", evaluate, "to_timestamp", ([text], TEXT), constants=constants)
+        fails("not a time in the format", evaluate, "to_timestamp", ([text], TEXT), constants=constants)
 
 
 def test_seconds_as_text_and_names_of_days():

@@ -95,7 +95,7 @@ test_what_is_no_expression_is_refused_at_its_place = refusals(
     ("CAST(px AS VARCHAR)", "STRING has no length", ")"),
     ("CAST(px, INT)", "AS in CAST", ","),
     ("INTERVAL '1' DAY TO SECOND", "like '1 02:30:00.5'", ""),
-    ("INTERVAL '1 24:00' DAY TO MINUTE", "no interval DAY TO MINUTE", ""),
+    ("INTERVAL '1 24:00' DAY TO MINUTE", "not an interval DAY TO MINUTE", ""),
     ("INTERVAL '1' DAY TO MONTH", "DAY TO SECOND or YEAR TO MONTH", ""),
     ("INTERVAL 1 MONTH 2 DAYS", "either months or days", ""),
     ("INTERVAL '1 day 2'", "is not an interval", "'1 day 2'"),

@@ -430,6 +430,6 @@ def test_tables_and_relations_stay_apart(lake):
     misused("the relation 'r' and the table of the query 'routes' are both", register, checkpoint, "routes", COUNTS)
     misused("is above the relation", declare, checkpoint, "deep", str(lake / "made" / "deep"))
     declare(checkpoint, "of_query", str(lake / "made"))
-    misused("is that of the relation 'of_query'", record, checkpoint, Change("drop", "made", delete_table=True))
+    misused("the relation 'of_query' reads it", record, checkpoint, Change("drop", "made", delete_table=True))
     record(checkpoint, Change("drop_table", "of_query"))
     record(checkpoint, Change("drop", "made", delete_table=True))

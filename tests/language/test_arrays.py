@@ -105,7 +105,7 @@ def test_a_row_with_its_place_is_known_by_both_and_stays_where_it_is():
     [
         ("SELECT x FROM UNNEST(xs) AS u(x)", "FROM s CROSS JOIN UNNEST(xs) AS t(x)", "UNNEST(xs) AS u(x)"),
         ("SELECT x FROM UNNEST(1) AS u(x)", "this is of INT", "UNNEST(1)"),
-        ("SELECT x FROM UNNEST(ARRAY(1)) [NOW] AS x", "no stream", "[NOW]"),
+        ("SELECT x FROM UNNEST(ARRAY(1)) [NOW] AS x", "not a stream", "[NOW]"),
         ("SELECT x FROM UNNEST(ARRAY()) AS u(x)", "one of them not NULL", "ARRAY()"),
         (
             "SELECT g FROM GENERATE_SERIES(1, 2, INTERVAL '1' DAY) AS g",

@@ -43,7 +43,7 @@ test_what_is_refused = refusals(
     (f"SELECT sym, px {NOW} GROUP BY sym", "'px' is neither in GROUP BY nor in an aggregate", "px"),
     (f"SELECT sym, COUNT(*) {NOW}", "'sym' is neither", "sym"),
     (f"SELECT * {NOW} GROUP BY sym", "* cannot stand beside", "*"),
-    (f"SELECT sym {NOW} GROUP BY 2", "GROUP BY 2 is no column of SELECT", "2"),
+    (f"SELECT sym {NOW} GROUP BY 2", "GROUP BY 2 is not a column of SELECT", "2"),
     (f"SELECT COUNT(*) {NOW} GROUP BY 1", "an aggregate cannot be in GROUP BY", "1"),
     (f"SELECT COUNT(*) {NOW} GROUP BY MAX(px)", "an aggregate cannot be in GROUP BY", "MAX(px)"),
     (f"SELECT sym, COUNT(*) AS c {NOW} GROUP BY sym HAVING px > 1", "'px' is neither", "px"),

@@ -22,8 +22,8 @@ test_what_is_refused = refusals(
     (f"SELECT x.* {NOW} a", "there is no source 'x'", "x.*"),
     (f"SELECT a.* AS b {NOW} a", "a comma, or FROM", "AS"),
     (f"SELECT sym {NOW} ORDER BY sym", "a relation has no order", "ORDER BY sym"),
-    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 is no whole number", "0"),
-    (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is no column", "3"),
+    (f"SELECT sym {NOW} LIMIT 0", "LIMIT 0 is not a whole number", "0"),
+    (f"SELECT sym {NOW} ORDER BY 3 LIMIT 1", "ORDER BY 3 is not a column", "3"),
 )
 
 

@@ -265,7 +265,7 @@ def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path, k
     sink = Sink(tmp_path, columns, options=options)
     sink.batch(0, [sink.rows([({"id": value, "x": 1}, number, 1) for number in range(4)])])
     output = cli(sink.path, "--key", "b=2", "--key", f"s.id={text}", "--index-location", tmp_path / "index")
-    assert "erased: 1 rows, 0 rows marked as dead, 0 remembered deletions" in output
+    assert "erased: 1 rows, 0 rows marked as dead, 0 tombstones" in output
     assert "remains, until 20" in output
     assert sorted(sink.table().column("b").to_pylist()) == [0, 1, 3]
     assert erase_key(str(sink.path), value, 3, index_location=str(tmp_path / "index")).rows == 1

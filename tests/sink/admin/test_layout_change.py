@@ -126,7 +126,7 @@ def test_a_batch_under_way_is_not_committed_upon_it(make_sink, keep):
         ({"history": "all"}, "latest", TableError, "keeps all, and would have to keep latest"),
         ({"eventTime": ""}, "latest 2", TableError, "records neither eventTime nor sequenceBy"),
         ({"sequenceBy": "_arrival"}, "latest 2", TableError, "records neither eventTime nor sequenceBy"),
-        ({}, "newest", OptionError, "history 'newest' is not among"),
+        ({}, "newest", OptionError, "history='newest'"),
     ],
 )
 def test_what_is_not_well_defined_is_refused(make_sink, options, keep, error, message):

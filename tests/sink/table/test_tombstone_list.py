@@ -86,7 +86,7 @@ def test_files_of_tombstones_have_what_decides():
         (pa.int64(), Retention(duration_us=5), "a number in the column's own unit"),
         (UTC_US, Retention(number=5), "a duration such as '7 days'"),
         (pa.date32(), Retention(number=5), "a duration such as '7 days'"),
-        (None, Retention(number=5), "a table ordered by arrival keeps no tombstones"),
+        (None, Retention(number=5), "eventTime without sequenceBy"),
     ],
 )
 def test_a_retention_fits_the_time(kind, retention, expected):
