@@ -52,6 +52,7 @@ def test_one_table_in_three_forms(table):
 def test_a_notebook_shows_ten_rows_and_no_markup_of_theirs(sink):
     sink.batch(0, [sink.rows([(key, 1, "<script>") for key in range(12)])])
     shown = upstream.LatestTable(sink.path)._repr_html_()
+    assert "shape: (10, 3)" in shown
     assert shown.count("&lt;script&gt;") == 10
     assert "<script>" not in shown
     nowhere = upstream.LatestTable(sink.path / "<b>")._repr_html_()

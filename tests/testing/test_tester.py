@@ -203,6 +203,21 @@ def test_ordered_and_distinct():
     assert distinct.batch([row("a", 2, 3.0)]) == []
 
 
+def test_the_budget_of_a_queue_may_be_the_duration_of_a_batch():
+    found = []
+
+    def steps(stream):
+        found.extend(stream.queue(budget=budget).plan.options for budget in ("2 seconds", "auto", 7))
+        return stream
+
+    made(steps)
+    assert [(each["auto"], each.get("duration")) for each in found] == [
+        ("true", "2.0"),
+        ("true", None),
+        ("false", None),
+    ]
+
+
 def test_a_notebook_shows_the_steps():
     shown = []
 
