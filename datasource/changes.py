@@ -68,12 +68,15 @@ def in_log_order(common: SourceOptions) -> SourceOptions:
         )
     if common.time not in (None, POSITION):
         return common
+    if common.progress not in (None, "none"):
+        raise OptionError(
+            f"watermark={common.progress} without `eventTime`: the order of change events is a position, and no time",
+            hint="leave the watermark out, or name the column that holds the event time",
+        )
     select = common.select
     if select is not None and copied_column(select, POSITION) is None:
         select = f"{select}, {POSITION}"
-    return dataclasses.replace(
-        common, time=POSITION, time_format="epoch_us", progress=common.progress or "none", select=select
-    )
+    return dataclasses.replace(common, time=POSITION, time_format="epoch_us", progress="none", select=select)
 
 
 class ChangeConnector(Connector):

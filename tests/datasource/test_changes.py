@@ -167,6 +167,12 @@ def test_columns_of_the_event_are_there_where_they_are_named(tmp_path):
     assert (gone["id"], gone["_op"], gone["deleted"]) == (2, "d", True)
 
 
+def test_members_of_the_source_may_order_the_changes(tmp_path):
+    lines = [event("c", {"id": 1, "v": v}, connector="sqlserver", change_lsn=v) for v in ("b", "c", "a")]
+    (row,) = Feed(tmp_path, lines, key="id", coalesce="true", sequenceBy="_source.change_lsn").rows()
+    assert (row["v"], row["_source"]["change_lsn"]) == ("c", "c")
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -241,6 +247,7 @@ def test_a_column_that_the_source_adds_is_reported_once_with_what_to_do(tmp_path
         ([b'{"id": 1}'], {}, SchemaError, "no change event"),
         ([event("c", {"id": 1, "_position": 2})], {}, SchemaError, "a column '_position'"),
         ([event("c", {"id": 1})], {"coalesce": "true"}, OptionError, "coalesce=true without `key`"),
+        ([event("c", {"id": 1})], {"watermark": "bounded"}, OptionError, "without `eventTime`: .* position"),
         ([event("c", {"id": 1})], {"connector": "replay"}, OptionError, "connector=files or kafka"),
     ],
 )
