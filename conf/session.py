@@ -399,8 +399,13 @@ def _quieten(jvm: Any) -> None:
     """Give a JVM of spark-submit the log configuration of a session's own, unless the user has given it one."""
     if not LOG.is_file():
         return
+    from py4j.protocol import Py4JError
+
     log4j = jvm.org.apache.logging.log4j
-    used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    try:
+        used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
+    except Py4JError:
+        return  # a platform logs by other means
     if used is None or used.endswith(_SPARKS_LOG):  # Spark takes its own if there is none, once it starts
         log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(LOG.as_uri()))
 
