@@ -207,14 +207,19 @@ class Sentences:
             lambda: self._called("bit_get getbit", one, self._pick("7", "by1")),
             lambda: f"{self._pick('a', 's')}1[{self.small()}]",
             lambda: self._called("element_at try_element_at get", self._column("a"), self.small()),
-            lambda: f"array({one}, {self.small()}, {self.whole(0)})[{self.small()}]",
+            lambda: f"get(array({one}, {self.small()}, {self.whole(0)}), by1)",  # of a literal, Spark reads no array
             lambda: f"try_element_at(sequence({self.small()}, {self._pick('4', 'by1')}), {self.small()})",
             lambda: f"get(sequence({self.small()}, {self.small()}, {self._pick('1', '-1', '2', '0')}), 1)",
-            lambda: f"size(sequence({self.time(0)}, {self.time(0)}, INTERVAL '{self._pick('1', '-30')}' DAY))",
+            lambda: self._days(self.time(0)),
             lambda: self._called("size cardinality array_size", self._column("a", "s")),
             lambda: self._called("hash xxhash64", self.any(depth), self.any(0)),
             lambda: f"width_bucket({self.number(0)}, 0, 10, {self.small()})",
         )
+
+    def _days(self, time: str) -> str:
+        """The number of days from a time to one near it: those between any two would be millions."""
+        later = f"date_add({time}, {self.small()})"
+        return f"size(sequence(CAST({time} AS DATE), {later}, INTERVAL '{self._pick('1', '-1', '2')}' DAY))"
 
     def _number(self, depth: int) -> str:
         one, two = self.number(depth), self.number(depth)
