@@ -307,8 +307,8 @@ def test_punctuation_and_tombstones_pass_and_windows_follow():
 @pytest.mark.parametrize(
     ("join", "error", "match"),
     [
-        ({"on": "r"}, SchemaError, "the table has not"),
-        ({"on": {"q": "route"}}, SchemaError, "the stream has not"),
+        ({"on": "r"}, SchemaError, "the table lacks"),
+        ({"on": {"q": "route"}}, SchemaError, "the stream lacks"),
         ({"on": {"v": "route"}}, SchemaError, "int64 and route"),
         ({"columns": ["nam"]}, SchemaError, "has no nam"),
         ({"suffix": "_x", "columns": ["name", "name"]}, SchemaError, "would be called name"),
