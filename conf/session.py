@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import SUPPORTED_SPARK, java_problem, spark_problem
-from .jvm import CLASS_PATH, LOG, OPTIONS, ClassArchive, java_options, launch
+from .jvm import CLASS_PATH, OPTIONS, ClassArchive, java_options, launch
 from .locations import is_client
 from .process_identity import cores as cores_here
 from .progress import progress
@@ -79,7 +79,6 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 # Both rename at once, but on HDFS only the default overwrites what a repeated batch has left.
 _FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-_SPARKS_LOG = "org/apache/spark/log4j2-defaults.properties"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
 
@@ -188,7 +187,6 @@ def session(
     given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
     if started_by_submit and given.get("spark.master", "local").startswith("local"):
         use_installed_pyspark()
-        _quieten(SparkContext._jvm)
 
     settings = _settings(given, starts_jvm=starts_jvm)
     if jvm_log is not None and starts_jvm:
@@ -393,21 +391,6 @@ def _from_submit() -> dict[str, str]:
 
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
-
-
-def _quieten(jvm: Any) -> None:
-    """Give a JVM of spark-submit the log configuration of a session's own, unless the user has given it one."""
-    if not LOG.is_file():
-        return
-    from py4j.protocol import Py4JError
-
-    log4j = jvm.org.apache.logging.log4j
-    try:
-        used = log4j.LogManager.getContext(False).getConfiguration().getConfigurationSource().getLocation()
-    except Py4JError:
-        return  # a platform logs by other means
-    if used is None or used.endswith(_SPARKS_LOG):  # Spark takes its own if there is none, once it starts
-        log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(LOG.as_uri()))
 
 
 def _from_defaults_file() -> dict[str, str]:
