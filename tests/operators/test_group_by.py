@@ -20,7 +20,7 @@ def stream_tester(steps):
     ("steps", "error", "words"),
     [
         (lambda stream: stream.group_by("r").agg(), OptionError, "nothing to aggregate"),
-        (lambda stream: stream.group_by("r").agg(n="count"), OptionError, "is no aggregate"),
+        (lambda stream: stream.group_by("r").agg(n="count"), OptionError, "is not an aggregate"),
         (lambda stream: stream.group_by(), OptionError, "at least one column"),
         (lambda stream: stream.group_by("line"), SchemaError, "line"),
         (lambda stream: stream.group_by("r").agg(r=us.count()), SchemaError, "column of that name"),
@@ -159,7 +159,7 @@ def by_route(**options: Any) -> Any:
         (by_route(emit="latest"), OptionError, "emit='latest'"),
         (by_route(emit=us.Emission(flush="lazy")), OptionError, "flush='lazy'"),
         (by_route(event_time="v"), OptionError, "newest='table'"),
-        (by_route(newest="table", event_time="w"), SchemaError, "which the stream has not"),
+        (by_route(newest="table", event_time="w"), SchemaError, "is not a column of the stream"),
         (by_route(newest="table", lateness="1 second"), OptionError, "never becomes final"),
         (by_route(duration="1 day", slide="1 us"), OptionError, "at most"),
         (lambda stream: stream.group_by("r").window("5 seconds").agg(r=us.count()), SchemaError,

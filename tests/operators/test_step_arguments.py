@@ -51,8 +51,8 @@ def made(step: Callable[[Any, str], Any], name: str) -> StreamTester:
     [
         ("f", "is of type double"),
         ("s", "is of type struct"),
-        ("absent", "the stream has not"),
-        ("_upstream", "the stream has not"),
+        ("absent", "the stream lacks"),
+        ("_upstream", "the stream lacks"),
     ],
 )
 def test_fractions_and_structs_form_no_groups(asked, name, reason):
