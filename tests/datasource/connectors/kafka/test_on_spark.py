@@ -1,12 +1,14 @@
 """From a broker to the latest table, on Spark: what arrives, what is complete, and a broker that dies."""
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 from kit.queries import run_to_end
+from kit.recorded_changes import Recording
 from kit.tables import read_by_key
 from kit.waiting import wait_for
 from pyspark.sql import SparkSession
@@ -89,3 +91,34 @@ def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(spark,
     Sender(broker.address).send(name, *[value(n, 2000 + n, 2) for n in range(40, 60)], partition=2)
     until({n: 2 if n >= 40 else int(n < 25) for n in range(60)})
     query.stop()
+
+
+def test_a_job_follows_a_database_over_a_restart_and_events_that_come_again(spark, broker, topic, sender, tmp_path):
+    name, recording = topic(2), Recording()
+    messages = recording.messages()
+    text = f"""
+        CREATE SOURCE orders FROM 'kafka://{broker.address}/{name}' WITH (format = 'debezium');
+        CREATE MATERIALIZED VIEW copy AS SELECT id, customer, total FROM LATEST(orders);
+        CREATE MATERIALIZED VIEW totals AS SELECT COUNT(*) AS n, SUM(total) AS total FROM LATEST(orders);
+    """
+
+    def run(*some: Any) -> Any:
+        for message in some:
+            part = zlib.crc32(message.key) % 2
+            sender.send(name, message.value, key=message.key, partition=part, flush=False)
+        sender.send(name)
+        job = upstream.sql(spark, text, to=tmp_path / "lake")
+        job.start(availableNow=True).awaitTermination()
+        return job
+
+    half = len(messages) // 2  # before the source adds a column
+    run(*messages[:half])
+    job = run(*messages[half:], *messages[: half + 5])
+    rows = sorted(job.scan("copy").collect().rows())
+    assert [(row[0], row[1], None if row[2] is None else float(row[2])) for row in rows] == [
+        (row["id"], row["customer"], row["total"]) for row in recording.table
+    ]
+    totals = [row["total"] for row in recording.table if row["total"] is not None]
+    ((count, total),) = job.scan("totals").collect().rows()
+    assert (count, float(total)) == (len(recording.table), pytest.approx(sum(totals)))
+    assert count_dead_letters(TableFolder(str(tmp_path / "lake_checkpoint" / "dead_letters"))) == 0
