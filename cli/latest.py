@@ -97,6 +97,8 @@ def _check(job: LatestJob) -> None:
     """Raise the errors of the options, the feed and the table before Java starts."""
     from pyspark.sql.types import BooleanType
 
+    from ..datasource.latest_stream import event_time_of
+    from ..datasource.schema import feed_key
     from ..datasource.spark_reader import check_source
     from ..sink.spark_writer import check_sink
     from ..sink.spec.key_names import DELETED
@@ -105,12 +107,14 @@ def _check(job: LatestJob) -> None:
     if job.trigger is not None:
         duration(job.trigger, "--trigger")
     schema = check_source(_source_options(job))
-    if schema is None:
+    key = job.key if schema is None else job.key or feed_key(schema)
+    if schema is None or not key:
         return
-    given = {"path": job.table, "key": ", ".join(job.key), "checkpointLocation": job.checkpoint}
+    given = {"path": job.table, "key": ", ".join(key), "checkpointLocation": job.checkpoint}
     given |= {f"storage.{name}": value for name, value in job.storage.items()}
     named = {
-        "eventTime": job.time, "sequenceBy": ", ".join(job.sequence) or None, "target": job.target,
+        "eventTime": event_time_of(job.time, job.options), "sequenceBy": ", ".join(job.sequence) or None,
+        "target": job.target,
         "metricsLocation": job.metrics, "buckets": job.buckets or recorded_options(given).get("buckets"),
     }  # fmt: skip
     given |= {name: str(value) for name, value in named.items() if value is not None}
