@@ -342,8 +342,16 @@ class Queries(Texts):
         return f"{function} OVER ({' '.join(each for each in (*parts, frame) if each)})"
 
     def _beside(self, types: str, depth: int) -> str:
-        """Return rows with values of the rows beside them; some are first or last of these."""
-        text, columns = self._item(depth)
+        """Return rows with values of the rows beside them; some are first or last of these.
+
+        Equal rows count once: which of them is first is open, and their values of two functions could go together in
+        several ways.
+        """
+        text, given = self._item(depth)
+        name = self._name_of()
+        inner = ", ".join(f"{each} AS c{number}" for number, (each, _) in enumerate(given))
+        text = f"(SELECT DISTINCT {inner} FROM {text}) AS {name}"
+        columns = [(f"{name}.c{number}", kind) for number, (_, kind) in enumerate(given)]
         over = [(self._over(kind, columns), kind) for kind in types]
         where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
         rank = self._pick(("RANK()", "DENSE_RANK()", "ROW_NUMBER()"))
