@@ -76,7 +76,7 @@ def events(seed: int, seconds: float, punctuations_per_second: float = 0.0) -> I
 
 def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> UnionOutcome:
     """Run one of ``none``, ``periodic``, ``on demand`` or ``latent``."""
-    progress = {feed: FeedProgress(Policy("heartbeat")) for feed in RATES}
+    progress = {feed: FeedProgress(Policy("arrival")) for feed in RATES}
     heard = dict.fromkeys(RATES, 0)
     for each in progress.values():
         each.close_batch(0)

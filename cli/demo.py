@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..conf.column_names import quoted
+from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import now_us
 from .failures import CommandFailure, hide_interrupts
@@ -271,7 +272,7 @@ def start_merge(
         scored = newest.select("key", "row.time", "row.value").repartition(lanes).mapInArrow(work, schema).persist()
         scored.createOrReplaceTempView("scored")
         scored.sparkSession.sql(
-            f"MERGE INTO delta.{quoted(table)} AS t USING scored AS s ON t.key = s.key "
+            f"MERGE INTO delta.{quoted(absolute_location(table))} AS t USING scored AS s ON t.key = s.key "
             "WHEN MATCHED AND s.time > t.time THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
         )
         scored.unpersist()

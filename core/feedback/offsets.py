@@ -59,7 +59,7 @@ class OffsetBook:
 
     def whole(self, offset: Offset) -> Offset:
         """Return the whole form of a journaled offset: exactly the one that :meth:`kept` was given."""
-        if offset.get("version") != _PARTED:
+        if offset.get("version") != _PARTED or "kept" not in offset:  # another source numbers its offsets, too
             return offset
         reference = offset["kept"]["list"]
         if self._folder is None:

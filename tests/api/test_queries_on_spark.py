@@ -88,7 +88,7 @@ def test_another_process_changes_what_runs(spark, tmp_path):
     assert again.list()["name"].to_list() == ["fleet"]
     arrive(tmp_path, 5, ("f", 41, 70))
     again.start(availableNow=True).awaitTermination()
-    assert again.rows("fleet").collect().rows() == [(6,)]
+    assert again.scan("fleet").collect().rows() == [(6,)]
     dropped = us.LatestTable(tmp_path / "lake" / "fast").scan(["bus"]).collect()["bus"].to_list()
     assert "c" in dropped, "its table stays"
     assert "f" not in dropped

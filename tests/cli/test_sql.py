@@ -84,9 +84,9 @@ def test_a_conversation_at_a_terminal(tmp_path):
     with closing(Terminal("sql", "--to", "lake", cwd=tmp_path, typing=True)) as terminal:
         terminal.wait_for("upstream=>")
         terminal.type("CREATE SOURCE buses FROM 'feed/' WITH (key = 'vehicle_id', event_time = 'timestamp');")
-        terminal.wait_for("buses can be named")
+        terminal.wait_for("Created source buses")
         terminal.type("CREATE MATERIALIZED VIEW fast AS SELECT vehicle_id, speed FROM LATEST(buses) WHERE speed > 1.5;")
-        terminal.wait_for("fast is registered")
+        terminal.wait_for("Created materialized view fast")
         terminal.type("SELECT nothing FROM LATEST(buses);")
         terminal.wait_for("nothing", "upstream=>")
         terminal.type("SELECT COUNT(*) AS buses_now FROM LATEST(buses);")

@@ -53,10 +53,12 @@ def test_the_command_line_takes_the_options_of_the_store(tmp_path, storage):
     write_deltalake(place, pa.table({"id": ["a"], "name": ["north"]}), storage_options=storage)
     checkpoint = begun(tmp_path)
     options = [part for name, value in storage.items() for part in ("--option", f"storage.{name}={value}")]
-    assert run_command("queries", checkpoint, "relation", "routes", place).returncode != 0
-    for version, command in ((1, ("relation", "routes", place)), (2, ("refresh", "routes"))):
-        done = run_command("queries", checkpoint, *command, *options)
-        assert (done.returncode, done.stdout) == (0, f"{command[0]} routes: version {version}\n"), done.stderr
+    declared = f"CREATE TABLE routes FROM '{place}'"
+    assert run_command("sql", declared, "--checkpoint", checkpoint).returncode != 0
+    for version, statement in enumerate((declared, "REFRESH TABLE routes")):
+        done = run_command("sql", statement, "--checkpoint", checkpoint, *options)
+        assert done.returncode == 0, done.stderr
+        assert us.queries(checkpoint=checkpoint).tables()["routes"] == f"version {version} of {place}"
         write_deltalake(place, pa.table({"id": ["b"], "name": ["south"]}), mode="append", storage_options=storage)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import upstream
 from upstream import Watermark
 from upstream.api.stream import UpdateStream
-from upstream.conf.errors import SchemaError, TableError
+from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.write_batch import write_batch
 
@@ -75,6 +75,38 @@ def test_a_mapped_table_of_somebody_else(spark, tmp_path):
         upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.no", engine="merge")
     with pytest.raises(TableError, match=r"was not made by this sink.*engine=merge"):
         upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.id", event_time="at")
+
+
+def test_documents_that_each_have_some_of_the_values(spark, tmp_path):
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    documents = [
+        {"e": "trade", "E": 10, "data": {"s": "A", "p": 1.5, "q": None}, "place": {"x": 1, "at": 7}},
+        {"e": "quote", "E": 12, "data": {"s": "A", "p": None, "q": 9}, "place": {"x": 2, "at": 5}},
+        {"e": "trade", "E": 11, "data": {"s": "A", "p": 2.5, "q": 3}, "place": None},
+        {"e": "trade", "E": 11, "data": {"s": "B", "p": 0.5, "q": None}, "place": None},
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in documents))
+
+    def stream(**more: Any) -> UpdateStream:
+        select = "data.s AS symbol, E AS t, e AS kind, data.p AS price, data.q AS size, place.x, place.at"
+        return upstream.read(spark, folder, key="symbol", event_time="t", time_format="epoch_s", select=select, **more)
+
+    partly = {"null_means": "unchanged: price, size", "column_groups": "x by at"}
+    table = tmp_path / "table"
+    with pytest.raises(SchemaError, match=r"nullMeans and columnGroups would miss values here: the source coalesces"):
+        stream(coalesce=True).write(table, checkpoint=tmp_path / "checkpoint", **partly)
+    with pytest.raises(SchemaError, match=r"would miss values here: queue"):
+        stream().queue().write(table, checkpoint=tmp_path / "checkpoint", **partly)
+    with pytest.raises(OptionError, match="engine=merge has no option columnGroups, nullMeans"):
+        stream().write(table, checkpoint=tmp_path / "checkpoint", engine="merge", **partly)
+    write_to_end(stream(), table, tmp_path / "checkpoint", **partly)
+    names = ("symbol", "t", "kind", "price", "size", "x", "at")
+    wanted = [("A", 12, "quote", 2.5, 9, 1, 7), ("B", 11, "trade", 0.5, None, None, None)]
+    assert rows(spark, table, *names) == wanted
+    late = spark.createDataFrame([("B", 3, None, None, 4, 6, 1)], stream().df.schema[:7])
+    write_batch(late, str(table))  # as the table was made
+    assert rows(spark, table, *names)[1] == ("B", 11, "trade", 0.5, 4, 6, 1)
 
 
 DDL = "k STRING, t BIGINT, op STRING, n INT"
