@@ -18,7 +18,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.key import NO_KEY
 from ..core.rows.system_column import TIMESTAMP
-from .connectors.contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .connectors.contract import Chunk, Connector, ConnectorLayer, MalformedRows, Range
 from .connectors.files.formats.debezium import KEY, OPERATION, ROW, SOURCE
 from .options import POSITION, SourceOptions
 from .selection import copied_column, referenced_columns
@@ -79,7 +79,7 @@ def in_log_order(common: SourceOptions) -> SourceOptions:
     return dataclasses.replace(common, time=POSITION, time_format="epoch_us", progress="none", select=select)
 
 
-class ChangeConnector(Connector):
+class ChangeConnector(ConnectorLayer):
     """A connector of rows and deletions from events, which `inner` reads.
 
     Guarantee: that of `inner`. An event that is not a change of a row is malformed, with the reason. Kafka's tombstones
@@ -91,12 +91,10 @@ class ChangeConnector(Connector):
     name = "debezium"
 
     def __init__(self, inner: Connector, named: Collection[str]) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._named = [name for name in _OWN if name == POSITION or name in named]
         self._key: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
-        self.smallest_task = inner.smallest_task
-        self.tasks_report = inner.tasks_report
 
     def schema(self) -> pa.Schema:
         """Return the columns of the rows, and the position; infer them from events unless they are given."""
@@ -178,31 +176,11 @@ class ChangeConnector(Connector):
             origin=chunk.rows,
         )
 
-    def feeds(self, position: Position | None) -> Sequence[str]:
-        return self._inner.feeds(position)
-
-    def freeze(self, now_us: int) -> None:
-        self._inner.freeze(now_us)
-
-    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        return self._inner.advance(position, now_us, limit)
-
-    def limit(self, common: Limit) -> Limit:
-        return self._inner.limit(common)
-
-    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
-        return self._inner.backlog(position, now_us)
-
-    def commit(self, position: Position) -> None:
-        self._inner.commit(position)
-
 
 class _Reasons:
-    """Why rows are malformed, by row; the first reason stays."""
-
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self.found: list[str | None] | None = None
+        self.found: list[str | None] | None = None  # by row, the first reason why it is malformed
 
     def add(self, mask: pa.Array | pa.ChunkedArray, why: str) -> None:
         for at in np.flatnonzero(np.asarray(pc.fill_null(mask, False))).tolist():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow as pa
 from ..conf.errors import OptionError, SchemaError
 from ..expressions.evaluate import BoundColumn, RowEvaluator
 from ..expressions.kinds import plain
-from .connectors.contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .connectors.contract import Chunk, Connector, ConnectorLayer, MalformedRows, Range
 
 _OPTION = "select"
 
@@ -152,7 +151,7 @@ def _within(name: str, paths: Sequence[_Path]) -> list[_Path]:
     return [path[1:] for path in paths if len(path) > 1 and (path[0] == name if own else _alike(path[0], name))]
 
 
-class SelectingConnector(Connector):
+class SelectingConnector(ConnectorLayer):
     """A connector that computes columns where rows are read, so that key, time and condition may be any of them.
 
     Guarantee: that of `inner`. A row whose columns cannot be computed is malformed, with the reason; it is never
@@ -166,15 +165,13 @@ class SelectingConnector(Connector):
     def __init__(
         self, inner: Connector, text: str, time_zone: str, raw: pa.Schema | None = None, duplicates: str = "refuse"
     ) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._text = text
         self._time_zone = time_zone
         self._raw = raw
         self._duplicates = duplicates
         self._selection: Selection | None = None
         self._schema: pa.Schema | None = None
-        self.smallest_task = inner.smallest_task
-        self.tasks_report = inner.tasks_report
 
     @property
     def raw(self) -> pa.Schema:
@@ -204,27 +201,6 @@ class SelectingConnector(Connector):
                 misfits = [*map(_first, chunk.misfits, misfits or repeat(None))]
             origin = chunk.rows if chunk.origin is None else chunk.origin
             yield dataclasses.replace(chunk, rows=made, misfits=misfits, origin=origin)
-
-    def key(self) -> Sequence[str]:
-        return self._inner.key()
-
-    def feeds(self, position: Position | None) -> Sequence[str]:
-        return self._inner.feeds(position)
-
-    def freeze(self, now_us: int) -> None:
-        self._inner.freeze(now_us)
-
-    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        return self._inner.advance(position, now_us, limit)
-
-    def limit(self, common: Limit) -> Limit:
-        return self._inner.limit(common)
-
-    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
-        return self._inner.backlog(position, now_us)
-
-    def commit(self, position: Position) -> None:
-        self._inner.commit(position)
 
     def _bound(self) -> Selection:
         if self._selection is None:

@@ -133,3 +133,33 @@ class Connector(ABC):
     def commit(self, position: Position) -> None:
         """Forget what is no longer needed after the commit of a batch that ended at `position`."""
         del position
+
+
+class ConnectorLayer(Connector):
+    """A connector that reads what another one reads, its position included, and changes the rows."""
+
+    def __init__(self, inner: Connector) -> None:
+        self._inner = inner
+        self.smallest_task = inner.smallest_task
+        self.tasks_report = inner.tasks_report
+
+    def key(self) -> Sequence[str]:
+        return self._inner.key()
+
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        return self._inner.feeds(position)
+
+    def freeze(self, now_us: int) -> None:
+        self._inner.freeze(now_us)
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        return self._inner.advance(position, now_us, limit)
+
+    def limit(self, common: Limit) -> Limit:
+        return self._inner.limit(common)
+
+    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
+        return self._inner.backlog(position, now_us)
+
+    def commit(self, position: Position) -> None:
+        self._inner.commit(position)
