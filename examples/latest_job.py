@@ -34,7 +34,7 @@ def main() -> None:
     options = dict(option.split("=", 1) for option in asked.option)
 
     spark = us.session("newest row per key")
-    updates = us.read(spark, asked.source, key=asked.key, event_time=asked.time, coalesce=True, **options)
+    updates = us.read(spark, asked.source, key=asked.key, event_time=asked.event_time, coalesce=True, **options)
     writer = updates.write(asked.to, checkpoint=checkpoint)
     query = (writer.trigger(availableNow=True) if asked.once else writer).start()
     query.awaitTermination()
