@@ -44,7 +44,7 @@ Aim = tuple[str, float | None, float, bool]
 def commands(folder: Path) -> dict[str, tuple[list[str], int]]:
     """Return what each process runs, and the code with which it has to end."""
     feed = folder / "feed.csv"
-    feed.write_text("bus,at,speed\n" + "".join(f"{n},2026-01-0{n},{n}\n" for n in (1, 2, 3)))
+    feed.write_text("bus,at,speed\n" + "".join(f"{n},2026-01-0{n}T00:00:00Z,{n}\n" for n in (1, 2, 3)))
     python, upstream = [sys.executable, "-c"], [sys.executable, "-c", _COMMAND]
     latest = ["latest", "--from", str(feed), "--event-time", "at", "--to", "TABLE", "--once", "--master", "local[2]"]
     statements = (

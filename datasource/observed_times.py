@@ -59,9 +59,10 @@ class _Unusable:
         options, rows = self._options, chunk.rows
         good = np.ones(rows.num_rows, dtype=np.bool_)
         for name in options.key:
-            there = column_at(rows, name).is_valid().to_numpy()
-            self._null[name] &= not there.any()
-            good &= there
+            column = column_at(rows, name)
+            self._null[name] &= column.null_count == rows.num_rows
+            if column.null_count:
+                good &= column.is_valid().to_numpy()
         if self._time is not None:
             timed = event_time_us(rows.column(self._time), options.time_format, options.time_zone) != NO_TIME
             timed = timed if chunk.deleted is None else timed | chunk.deleted
