@@ -20,10 +20,12 @@ from .options import (
     Log,
     Master,
     SparkConf,
+    StorageOptions,
     command_defaults,
     duration,
     name_values,
     read_settings,
+    storage_options,
     with_pairs_of_the_file,
 )
 from .run import commands as job_commands
@@ -365,6 +367,37 @@ def serve(
 
     console = Console(highlight=False, soft_wrap=True)
     serve_tables(ServeRequest.of(tables, metrics, host, port), console, master, name_values(conf, "--conf"))
+
+
+@app.command()
+def ui(
+    locations: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE…", help="Watch these tables, checkpoints, or folders of tables."),
+    ],
+    host: Annotated[
+        str, typer.Option(help="Listen on this address. Who has the printed address can see and change what you can.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0 takes a free one.")] = 8383,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="UPSTREAM_UI_TOKEN",
+            help="Demand this token of each request.  [dim]\\[default: a new random one][/dim]",
+        ),
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no changes.")] = False,
+    option: StorageOptions = None,
+) -> None:
+    """Show tables and their queries in a browser, until Ctrl-C. It needs no Java, and works after a query has ended.
+
+    [bold]upstream ui ./latest[/bold]
+    """
+    from .serve import show_workbench
+
+    show_workbench(
+        locations, storage_options(option), _console(), host=host, port=port, token=token, control=not read_only
+    )
 
 
 app.add_typer(commands)

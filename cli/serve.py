@@ -1,4 +1,4 @@
-"""``upstream serve``: tables for BI tools by Spark's Thrift server, in views without the sink's own columns."""
+"""``upstream serve``: tables for BI tools by Spark's Thrift server. ``upstream ui``: the workbench in a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, is_remote
 from ..delta_format.latest_table import OWN_COLUMNS
-from .failures import FAILED, CommandFailure
+from .failures import FAILED, MISUSED, CommandFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,3 +123,29 @@ def _make_views(spark: SparkSession, name: str, location: str, metrics: str | No
 
 def _make_view(spark: SparkSession, name: str, query: str) -> None:
     spark.sql(f"CREATE OR REPLACE VIEW {quoted(name)} WITH SCHEMA EVOLUTION AS {query}")
+
+
+def show_workbench(
+    locations: Sequence[str],
+    storage: Mapping[str, str],
+    console: Console,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    control: bool,
+) -> None:
+    """Serve the workbench until Ctrl-C, or raise a Failure if its libraries are missing."""
+    from ..workbench.watch import Watch
+
+    try:
+        from ..workbench.server import serve as serve_pages
+    except ModuleNotFoundError as error:
+        raise CommandFailure(
+            f"The workbench needs {error.name}. Install it with `pip install 'pyspark-upstream[ui]'`.", MISUSED
+        ) from error
+
+    def started(address: str) -> None:
+        console.print(f"The workbench is at {address} until Ctrl-C", markup=False)
+
+    serve_pages(Watch(locations, storage), host=host, port=port, token=token, control=control, started=started)

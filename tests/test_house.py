@@ -97,6 +97,21 @@ _ALLOWED: dict[str, set[str]] = {
         "hosting",
         "sink",
         "api",
+        "workbench",
+    },
+    "workbench": {
+        "conf",
+        "storage",
+        "delta_format",
+        "core",
+        "datasource",
+        "expressions",
+        "plan",
+        "operators",
+        "language",
+        "hosting",
+        "sink",
+        "api",
     },
 }
 

@@ -1,0 +1,134 @@
+"""Events of commits for browsers, by one reader however many browsers there are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import TYPE_CHECKING
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+
+from ..conf.errors import UpstreamError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from ..sink.figures.summary import CommitSummary
+    from .server import Bench
+
+__all__ = ["EventFeed", "routes"]
+
+_POLL_S = 0.25
+_SEARCH_TURNS = 40
+_BEAT_S = 15.0
+_CLIENTS = 256
+_WAITING = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class EventFeed:
+    """Reads the watch in the background, and hands each commit to every client of its table."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._clients: dict[asyncio.Queue[tuple[int, str] | None], str] = {}
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        watch, turn = self._bench.watch, 0
+        while True:
+            try:
+                if turn % _SEARCH_TURNS == 0:
+                    await run_in_threadpool(watch.search)
+                found = await run_in_threadpool(watch.refresh, set(self._clients.values()))
+            except (
+                OSError,
+                ValueError,
+                UpstreamError,
+            ) as error:  # a table that is being replaced, a store that is away
+                _log.warning("the tables cannot be read now: %s", error)
+                found = {}
+            for name, commits in found.items():
+                self._publish(name, commits)
+            turn += 1
+            await asyncio.sleep(_POLL_S)
+
+    def _publish(self, name: str, commits: Iterable[tuple[int, CommitSummary]]) -> None:
+        texts = [(version, _event(version, summary)) for version, summary in commits]
+        for queue, table in list(self._clients.items()):
+            if table != name:
+                continue
+            if queue.qsize() + len(texts) > _WAITING:  # the browser comes back with its last version
+                del self._clients[queue]
+                queue.put_nowait(None)
+                continue
+            for each in texts:
+                queue.put_nowait(each)
+
+    async def stream(self, table: str, after: int | None) -> AsyncIterator[str]:
+        """Yield events of a table's commits after a version, by default from now on; never one twice."""
+        queue: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+        self._clients[queue] = table
+        try:
+            yield "retry: 500\n\n"
+            sent = -1
+            watched = self._bench.watch.table(table)
+            missed = [] if after is None else await run_in_threadpool(watched.between, after)
+            for version, summary in missed:
+                sent = version
+                yield _event(version, summary)
+            while True:
+                try:
+                    item = await asyncio.wait_for(queue.get(), _BEAT_S)
+                except asyncio.TimeoutError:
+                    yield ": still here\n\n"
+                    continue
+                if item is None:
+                    return
+                if item[0] > sent:
+                    sent = item[0]
+                    yield item[1]
+        finally:
+            self._clients.pop(queue, None)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._clients) >= _CLIENTS
+
+    async def events(self, request: Request) -> Response:
+        """Answer with the stream of a table's commits; ``Last-Event-ID`` is the version from which it goes on."""
+        if self.is_full:
+            return JSONResponse({"error": f"{_CLIENTS} pages are open", "expected": "", "hint": "close some"}, 503)
+        table = self._bench.watch.table(request.query_params.get("table")).name
+        last = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        after = int(last) if last.isdigit() and len(last) < 19 else None
+        return StreamingResponse(self.stream(table, after), media_type="text/event-stream")
+
+
+def _event(version: int, summary: CommitSummary) -> str:
+    data = json.dumps({"version": version, **summary.to_json()}, default=str)
+    return f"id: {version}\nevent: commit\ndata: {data}\n\n"
+
+
+@contextlib.asynccontextmanager
+async def reading(feed: EventFeed) -> AsyncGenerator[None]:
+    """Read the watch as long as the server runs."""
+    task = asyncio.create_task(feed.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def routes(bench: Bench) -> list[Route]:
+    """Return the route of the events."""
+    return [Route("/api/v1/events", bench.events.events)]
