@@ -26,9 +26,10 @@ _PATIENCE_S = 5
 _PATH, _CORES = "PYTHONPATH", "OMP_NUM_THREADS"
 # None of them starts a thread, apart from one of pyarrow's that survives forks. Polars and deltalake would.
 _IMPORTED = (
-    "numpy.random", "pandas", "pyarrow.compute", "pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.worker.write_into_data_source", "pyspark.sql.worker.python_streaming_sink_runner",
-    "pyspark.sql.streaming.python_streaming_source_runner", "pyspark.sql.streaming.stateful_processor_api_client",
+    "numpy.random", "pandas", "pyarrow.compute", "pyspark.daemon", "pyspark.worker",
+    "pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.write_into_data_source",
+    "pyspark.sql.worker.python_streaming_sink_runner", "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.stateful_processor_api_client",
     "upstream.datasource.spark_reader", "upstream.sink.spark_writer",
 )  # fmt: skip
 _THREADED = ("polars", "deltalake")

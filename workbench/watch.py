@@ -7,7 +7,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
@@ -278,7 +278,7 @@ class Watch:
                 name = self._name(location)
                 self._tables[name] = WatchedTable(name, location, self.storage, points=points)
 
-    def refresh(self, wanted: Sequence[str] = ()) -> dict[str, list[tuple[int, CommitSummary]]]:
+    def refresh(self, wanted: Collection[str] = ()) -> dict[str, list[tuple[int, CommitSummary]]]:
         """Read new commits, and return them by the table's name.
 
         The `wanted` tables, and those that had a commit within the last minute, are read each time; others in turns.

@@ -1,0 +1,106 @@
+"""Tables are found, their commits read once, and their history bounded."""
+
+import shutil
+
+import pytest
+from kit.sink import NOW_US, Sink
+
+from upstream.conf.errors import TableError
+from upstream.workbench.watch import Point, UnknownNameError, Watch, WatchedTable
+
+
+def written(folder, batches=1, **options):
+    sink = Sink(folder, **options)
+    for batch in range(batches):
+        sink.now_us = NOW_US + batch * 1_000_000
+        sink.batch(batch, [sink.rows([(1, 10 + batch, "a"), (2, 10 + batch, "b")], seq=10 * batch)])
+    return sink
+
+
+def test_tables_and_checkpoints_below_a_folder_are_found_also_those_that_come_later(tmp_path):
+    watch = Watch([str(tmp_path)], {})
+    assert watch.tables() == []
+    with pytest.raises(UnknownNameError, match="no table is here yet"):
+        watch.table()
+    one, two = written(tmp_path / "a"), written(tmp_path / "b" / "c")
+    (two.checkpoint / "offsets").mkdir()
+    (two.checkpoint / "offsets" / "0").write_text("v1")
+    watch.search()
+    watch.search()
+    assert {table.name: table.location for table in watch.tables()} == {
+        "table": str(one.path),
+        "c/table": str(two.path),
+    }
+    assert watch.checkpoints == [str(two.checkpoint)]
+    with pytest.raises(UnknownNameError, match="'table', 'c/table'"):
+        watch.table("d")
+
+
+def test_a_location_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(TableError, match="create the folder"):
+        Watch([str(tmp_path / "nowhere")], {})
+
+
+def test_commits_are_read_once_in_their_order_and_the_checkpoint_is_that_of_the_query(tmp_path):
+    sink = written(tmp_path, 3)
+    table = Watch([str(sink.path)], {}).table()
+    assert [summary.batch_id for _, summary in table.refresh()] == [0, 1, 2]
+    assert table.refresh() == []
+    assert table.checkpoint == str(sink.checkpoint)
+    sink.batch(3, [sink.rows([(3, 1, "c")], seq=100)])
+    assert [summary.batch_id for _, summary in table.refresh()] == [3]
+    assert [summary.batch_id for _, summary in table.between(table.commits[1][0])] == [2, 3]
+    assert [point.rows for point in table.points] == [2, 2, 2, 1]
+
+
+def test_what_memory_no_longer_has_comes_from_the_log(tmp_path):
+    sink = written(tmp_path, 3)
+    table = Watch([str(sink.path)], {}).table()
+    table.refresh()
+    first = table.commits[0][0]
+    table._recent.popleft()
+    assert [summary.batch_id for _, summary in table.between(first - 1)] == [0, 1, 2]
+
+
+def test_another_table_in_its_place_starts_a_new_history(tmp_path):
+    sink = written(tmp_path, 3)
+    table = Watch([str(sink.path)], {}).table()
+    table.refresh()
+    shutil.rmtree(sink.path)
+    other = Sink(tmp_path, query_id="query-2")
+    other.batch(0, [other.rows([(1, 1, "new")])])
+    assert [summary.rows for _, summary in table.refresh()] == [1]
+    assert len(table.points) == len(table.commits) == 1
+
+
+def test_old_points_grow_coarser_and_no_count_is_lost(tmp_path):
+    sink = written(tmp_path, 30)
+    table = WatchedTable("t", str(sink.path), {}, points=16)
+    table.refresh()
+    points = table.points
+    assert len(points) <= 16
+    assert points[-1].commits == 1 < points[0].commits
+    assert sum(point.rows for point in points) == 60
+    assert sum(point.ages.count for point in points) == 60
+    assert [point.at_us for point in points] == sorted(point.at_us for point in points)
+
+
+def test_levels_of_points_together_are_the_last_and_worst(tmp_path):
+    sink = written(tmp_path, 2)
+    first, last = (Point.of(version, summary) for version, summary in Watch([str(sink.path)], {}).table().refresh())
+    together = first.then(last)
+    assert (together.version, together.commits, together.keys) == (last.version, 2, 2)
+    assert together.ages.max_s == max(first.ages.max_s, last.ages.max_s)
+
+
+def test_quiet_tables_are_read_in_turns_unless_someone_looks(tmp_path):
+    sinks = [written(tmp_path / str(number)) for number in range(4)]
+    watch = Watch([str(tmp_path)], {}, clock_us=lambda: NOW_US + 3_600_000_000)
+    assert len(watch.refresh()) == 4
+    for sink in sinks:
+        sink.batch(1, [sink.rows([(9, 99, "x")], seq=99)])
+    wanted = watch.tables()[0].name
+    turns = [watch.refresh([wanted]) for _ in range(4)]
+    assert wanted in turns[0]
+    assert all(len(turn) <= 2 for turn in turns)
+    assert sorted(name for turn in turns for name in turn) == sorted(table.name for table in watch.tables())
