@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, StreamingResponse
-from starlette.routing import Route
 
 from ..conf.errors import UpstreamError
 
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ..sink.figures.summary import CommitSummary
-    from .server import Bench
+    from .watch import Watch
 
-__all__ = ["EventFeed", "routes"]
+__all__ = ["EventFeed", "reading"]
 
 _POLL_S = 0.25
 _SEARCH_TURNS = 40
@@ -36,13 +35,13 @@ _log = logging.getLogger(__name__)
 class EventFeed:
     """Reads the watch in the background, and hands each commit to every client of its table."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
         self._clients: dict[asyncio.Queue[tuple[int, str] | None], str] = {}
 
     async def run(self) -> None:
         """Read until cancelled."""
-        watch, turn = self._bench.watch, 0
+        watch, turn = self._watch, 0
         while True:
             try:
                 if turn % _SEARCH_TURNS == 0:
@@ -79,7 +78,7 @@ class EventFeed:
         try:
             yield "retry: 500\n\n"
             sent = -1
-            watched = self._bench.watch.table(table)
+            watched = self._watch.table(table)
             missed = [] if after is None else await run_in_threadpool(watched.between, after)
             for version, summary in missed:
                 sent = version
@@ -106,7 +105,7 @@ class EventFeed:
         """Answer with the stream of a table's commits; ``Last-Event-ID`` is the version from which it goes on."""
         if self.is_full:
             return JSONResponse({"error": f"{_CLIENTS} pages are open", "expected": "", "hint": "close some"}, 503)
-        table = self._bench.watch.table(request.query_params.get("table")).name
+        table = self._watch.table(request.query_params.get("table")).name
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         after = int(last) if last.isdigit() and len(last) < 19 else None
         return StreamingResponse(self.stream(table, after), media_type="text/event-stream")
@@ -127,8 +126,3 @@ async def reading(feed: EventFeed) -> AsyncGenerator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-def routes(bench: Bench) -> list[Route]:
-    """Return the route of the events."""
-    return [Route("/api/v1/events", bench.events.events)]

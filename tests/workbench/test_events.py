@@ -7,7 +7,7 @@ import pytest
 from kit.sink import Sink
 
 from upstream.workbench import events
-from upstream.workbench.server import Bench
+from upstream.workbench.bench import Bench
 from upstream.workbench.watch import Watch
 
 

@@ -1,7 +1,6 @@
 """The guard of the workbench, line by line, and the limits of its answers."""
 
 import json
-import threading
 
 import pytest
 from kit.sink import Sink
@@ -9,6 +8,7 @@ from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
 from upstream.workbench import server
+from upstream.workbench.bench import Conflict
 from upstream.workbench.watch import Watch
 
 TOKEN = "secret-token"
@@ -23,15 +23,13 @@ def probe(bench):
         raise OptionError("rows='many'", expected="a number")
 
     def stale(_):
-        raise server.Conflict("version 3 is not the last")
+        raise Conflict("version 3 is not the last")
 
     return [
         bench.endpoint("/api/v1/echo", echo, methods=["POST"]),
         bench.endpoint("/api/v1/wrong", wrong),
         bench.endpoint("/api/v1/stale", stale),
         bench.endpoint("/api/v1/broken", lambda _: 1 / 0),
-        bench.endpoint("/api/v1/count", lambda request: server.count_of(request, "n", 7, 100)),
-        bench.endpoint("/api/v1/floats", lambda _: [float("nan"), float("inf"), 1.5]),
     ]
 
 
@@ -158,28 +156,6 @@ def test_errors_are_problem_documents_and_a_fault_of_ours_shows_nothing_of_itsel
     assert broken.status_code == 500
     assert "division" not in broken.text
     assert "ZeroDivisionError" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("text", "status"), [("", 200), ("100", 200), ("101", 400), ("-1", 400), ("٣", 400), ("1e3", 400)]
-)
-def test_numbers_of_a_request_are_checked(known, text, status):
-    assert known.get("/api/v1/count", params={"n": text}).status_code == status
-
-
-def test_floats_that_json_lacks_are_null(known):
-    assert known.get("/api/v1/floats").json() == [None, None, 1.5]
-
-
-def test_an_answer_that_takes_too_long_is_given_up(app, monkeypatch):
-    done = threading.Event()
-    monkeypatch.setattr(server, "_LIMIT_S", 0.05)
-    monkeypatch.setattr(
-        Probe, "routes", staticmethod(lambda bench: [bench.endpoint("/api/v1/slow", lambda _: done.wait(10))])
-    )
-    with TestClient(app()) as client:
-        assert client.get("/api/v1/slow", headers=BEARER).status_code == 503
-        done.set()
 
 
 def test_a_port_that_is_taken_is_refused_with_words():
