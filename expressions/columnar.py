@@ -213,5 +213,8 @@ def on_arrays(
 
 
 def quotient(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Return the quotient of doubles. By a constant, Polars would multiply by its inverse, which is not exact."""
-    return left / right if right.meta.root_names() else on_arrays(np.divide, left, right, dtype=pl.Float64)
+    """Return the quotient of doubles.
+
+    By a value that is the same in all rows of a batch, Polars would multiply by its inverse, which is not exact.
+    """
+    return on_arrays(np.divide, left, right, dtype=pl.Float64)

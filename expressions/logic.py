@@ -215,7 +215,7 @@ def _get(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
 
 def _get_item(build: Builder, array: pl.Expr, index: pl.Expr) -> pl.Expr:
     array, index = build.share(array), build.share(index)
-    outside = (index < 0) | (index >= array.list.len().cast(pl.Int64))
+    outside = array.is_not_null() & ((index < 0) | (index >= array.list.len().cast(pl.Int64)))
     build.fail(outside, "the array has no such element", "use get(array, index), which gives null there")
     return _get(build, array, index)
 

@@ -16,7 +16,7 @@ from .coercion import Rule, cast, implicit, misfit, numbers_of_both
 from .columnar import Builder, Kernel, on_arrays, on_series, polars_type, quotient
 from .decimals import DECIMALS, int128, negative
 from .kinds import BOOLEAN, BYTE, DOUBLE, DURATION, FLOAT, INT, LONG, NULL, TEXT, is_decimal, is_integral
-from .nodes import Call, Expression
+from .nodes import Call, Expression, Field
 
 _EXACT = 1e14
 """Below this many units of the last place, a double has enough digits to decide a tie."""
@@ -159,11 +159,13 @@ def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
 
 
 def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Compute with doubles. For a constant zero, Polars simplifies ``x + 0.0`` to x and ``0.0 - x`` to -x."""
-    zeros = (not each.meta.root_names() and pl.select(each).item() == 0 for each in (left, right))
-    if any(zeros):
-        return on_arrays(operation, left, right, dtype=polars_type(build.type))
-    return operation(left, right)
+    """Compute with doubles.
+
+    For a zero in all rows of a batch, Polars simplifies ``x + 0.0`` to x and ``0.0 - x`` to -x.
+    """
+    if all(isinstance(each, Field) for each in build.call.arguments):
+        return operation(left, right)
+    return on_arrays(operation, left, right, dtype=polars_type(build.type))
 
 
 def _no_zero(build: Builder, left: pl.Expr, right: pl.Expr) -> pl.Expr:

@@ -63,3 +63,6 @@ def test_nulls_and_constants_beside_columns():
 def test_a_quotient_by_a_constant_is_the_nearest_double():
     frame = pl.DataFrame({"x": [899.93798828125, None]})
     assert frame.select(quotient(pl.col("x"), pl.lit(2.5))).to_series().to_list() == [899.93798828125 / 2.5, None]
+    frame = pl.DataFrame({"x": [899.93798828125] * 9, "none": pl.Series([None] * 9, dtype=pl.Float64)})
+    same = pl.coalesce("none", pl.lit(2.5))
+    assert frame.select(quotient(pl.col("x"), same)).to_series().to_list() == [899.93798828125 / 2.5] * 9

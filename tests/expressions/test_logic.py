@@ -178,7 +178,7 @@ def test_get_and_items_count_from_zero_and_only_get_is_null_outside():
     assert evaluate("get", _ARRAYS, ([-1, -1, 0, None], LONG)) == [None, None, None, None]
     assert evaluate("get", _ARRAYS, ([2, 5, 0, 0], INT)) == [3, None, None, 7]
     assert evaluate("size", _ARRAYS) == [3, 0, None, 1]
-    assert evaluate("get_item", _ARRAYS, ([2, None, 7, 0], INT)) == [3, None, None, 7]
+    assert evaluate("get_item", _ARRAYS, ([2, None, -1, 0], INT)) == [3, None, None, 7]
     for place in (-1, 1):
         fails("no such element", evaluate, "get_item", ([[7]], pa.list_(INT)), ([place], INT))
 

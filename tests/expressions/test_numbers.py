@@ -130,6 +130,14 @@ def test_zeros_beside_constants_have_their_sign(function, dtype, constant):
     assert [repr([*each]) for each in zip(right, left, strict=True)] == [*map(repr, expected), repr([None, None])]
 
 
+@pytest.mark.parametrize("dtype", [FLOAT, DOUBLE])
+def test_zeros_beside_a_value_that_all_rows_of_a_batch_have(dtype):
+    (zero, none), frame, schema = fields(([-0.0] * 9, dtype), ([None] * 9, dtype))
+    same = call("coalesce", [none, Constant(0.0, dtype)])
+    assert repr(run(call("add", [zero, same]), frame, schema)) == repr([0.0] * 9)
+    assert repr(run(call("subtract", [same, call("negate", [zero])]), frame, schema)) == repr([0.0] * 9)
+
+
 @pytest.mark.parametrize("dtype", [INT, LONG, DOUBLE], ids=str)
 @given(data=st.data())
 def test_many_are_added_from_left_to_right(dtype, data):
