@@ -388,6 +388,53 @@ def status(
     print_status(table, as_json=as_json, storage=storage_options(option), console=_console())
 
 
+@commands.command()
+def why(
+    table: _Table,
+    key: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[COLUMN=]VALUE…",
+            help="Set the key: one value for each of its columns. For a key of one column, its name is optional.",
+        ),
+    ],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Read the journal and the reports of this checkpoint.  "
+            "[dim]\\[default: the folder beside the table with the query's id][/dim]",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Search files for this long. What this leaves out is printed.")
+    ] = 0.8,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    option: StorageOptions = None,
+) -> None:
+    """Explain where a key's row comes from, or why there is none. Needs no Java.
+
+    For a row: the line or the message that decided it, its way in time from the event to the commit, the updates that
+    it superseded, and earlier versions. For an absent key: its deletion, where it waits, how much is unread, its dead
+    letters, or the condition that dropped it. The command also prints what cannot be known, and why.
+
+    [bold]upstream why ./latest 4711[/bold]
+
+    [bold]upstream why ./latest region=eu id=4711 --json[/bold]
+    """
+    from .why import print_answer
+
+    print_answer(
+        table,
+        key,
+        checkpoint=checkpoint,
+        seconds=seconds,
+        as_json=as_json,
+        storage=storage_options(option),
+        console=_console(),
+    )
+
+
 @commands.command("commits")
 def list_commits(
     table: _Table,

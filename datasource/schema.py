@@ -198,10 +198,15 @@ _NAMING = (
 
 
 def schema_name(given: Mapping[str, str]) -> str:
-    """Return the name of a source's record, which distinguishes it from the query's other sources."""
+    """Return the name of the record of a source's schema."""
+    return f"{OWN_SCHEMA}{record_id(given)}.json"
+
+
+def record_id(given: Mapping[str, str]) -> str:
+    """Return an id that distinguishes a source's records from those of the query's other sources."""
     lowered = {name.lower(): value for name, value in given.items()}
     named = [[name, lowered[name]] for name in _NAMING if name in lowered]
-    return f"{OWN_SCHEMA}{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.json"
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]
 
 
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:

@@ -29,6 +29,7 @@ from ..storage.folder import TableFolder
 from .connectors.contract import Limit
 from .options import reads_changes
 from .planner import BatchPlanner, Offset, Task
+from .recorded_source import SourceRecord
 from .registry import make_connector, parse_source_options, with_position
 from .schema import (
     feed_key,
@@ -115,7 +116,9 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._steps, given = parse_steps(given)
-        self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
+        read = schema if self._steps is None else _struct(self._steps.rows)
+        self._reading = _reading(given, read)
+        self._record = SourceRecord(given, self._reading, feed_schema(read))
         options = self._reading.options
         if options.idle == "ets" and options.checkpoint_location is None:
             raise OptionError(
@@ -173,6 +176,8 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Made on first use: the copies of this reader that go to tasks need none.
         if self._planner is None:
             reading = self._reading
+            if reading.options.checkpoint is not None:
+                self._record.keep(reading.options.checkpoint)
             self._planner = BatchPlanner(reading.connector, reading.options, reading.shape, clock=now_us)
         return self._planner
 

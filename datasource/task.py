@@ -98,7 +98,7 @@ class Reading:
         self.connector = connector
         self.dead_letters = dead_letters
         # Bound here, on the driver: tasks parse nothing.
-        self._condition = RowCondition(options.where, shape.user, options.time_zone) if options.where else None
+        self.condition = RowCondition(options.where, shape.user, options.time_zone) if options.where else None
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         malformed: MalformedRows = FirstFailure()
@@ -123,7 +123,7 @@ class Reading:
     def _rows(
         self, task: Task, malformed: MalformedRows, marks: list[ShapedRows], look: TaskLook
     ) -> Iterator[ShapedRows]:
-        shaper = RowShaper(self.shape, self.options, self._condition)
+        shaper = RowShaper(self.shape, self.options, self.condition)
         for first_seq, part in task.ranges:
             for chunk in self.connector.read(part, None, malformed):
                 rows = shaper.shape(

@@ -17,7 +17,7 @@ from ..delta_format.log import entry_place
 from ..sink.figures.summary import CommitSummary, complete_up_to_us, read_summaries
 from ..storage.folder import TableFolder
 
-__all__ = ["Point", "UnknownNameError", "Watch", "WatchedTable"]
+__all__ = ["Point", "UnknownNameError", "Watch", "WatchedTable", "checkpoint_of"]
 
 _LOG = "_delta_log"
 _RECENT = 200
@@ -166,7 +166,7 @@ class WatchedTable:
         if self._given is not None:
             return self._given
         if query != self._query[0] or self._query[1] is None:
-            self._query = (query, None if query is None else _checkpoint_of(self.folder, query))
+            self._query = (query, None if query is None else checkpoint_of(self.folder, query))
         return self._query[1]
 
     def refresh(self) -> list[tuple[int, CommitSummary]]:
@@ -341,7 +341,7 @@ def _kind(folder: TableFolder) -> str | None:
     return "checkpoint" if folder.has("metadata") and folder.names("offsets") else None
 
 
-def _checkpoint_of(folder: TableFolder, query_id: str) -> str | None:
+def checkpoint_of(folder: TableFolder, query_id: str) -> str | None:
     """Return the folder beside a local table whose query has this id, looking at the conventional name first."""
     if not folder.is_local:
         return None

@@ -20,6 +20,8 @@ PLAN = "upstream-plan"
 SINK = "upstream-sink"
 OWN_SCHEMA = "upstream-schema-"
 """The prefix of the file with a source's inferred schema."""
+SOURCE_RECORD = "upstream-source-"
+"""The prefix of the file with a source's options, by which others read its rows again."""
 
 
 def queue_folder(checkpoint: str, number: int = 0) -> str:

@@ -54,6 +54,16 @@ class Advance:
 
 
 @dataclasses.dataclass(frozen=True)
+class UnreadInput:
+    """The input beyond a position."""
+
+    ranges: Sequence[Range]  # all of it, or its beginning
+    whole: bool  # whether it is all
+    files: Mapping[str, int]  # by feed, how many files have unread bytes
+    bytes: Mapping[str, int]  # by feed, how many bytes are unread
+
+
+@dataclasses.dataclass(frozen=True)
 class Chunk:
     """Rows in arrival order. Arrays and sequences have one element per row."""
 
@@ -130,6 +140,14 @@ class Connector(ABC):
         del position, now_us
         return None
 
+    def unread(self, position: Position | None, now_us: int, limit: Limit) -> UnreadInput | None:
+        """Return the input beyond `position`, and write nothing; None if only a running query can look.
+
+        The ranges are within the limit. ``None`` is the beginning.
+        """
+        del position, now_us, limit
+        return None
+
     def commit(self, position: Position) -> None:
         """Forget what is no longer needed after the commit of a batch that ended at `position`."""
         del position
@@ -160,6 +178,9 @@ class ConnectorLayer(Connector):
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         return self._inner.backlog(position, now_us)
+
+    def unread(self, position: Position | None, now_us: int, limit: Limit) -> UnreadInput | None:
+        return self._inner.unread(position, now_us, limit)
 
     def commit(self, position: Position) -> None:
         self._inner.commit(position)

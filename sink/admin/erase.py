@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...conf.column_names import columns_of, parts_of, path_name, resolved, spark_name
 from ...conf.errors import OptionError, TableError
@@ -16,7 +18,7 @@ from ...conf.locations import absolute_location
 from ...conf.units import now_us
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
-from ...core.rows.exact_integers import Mask
+from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.newest import key_codes
 from ...delta_format.append_table import dead_letter_table, payloads
 from ...delta_format.latest_table import APPLIED_KEY, METADATA_KEY, CommitChanges, recorded_under
@@ -82,7 +84,7 @@ def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Arr
     names, kinds = layout.key, layout.key_types
     fields = {name: json.loads(kind) for name, kind in layout.fields}
     shown = [spark_name(name, fields) for name in names]
-    expected = " ".join(f"--key '{name}=<{kind}>'" for name, kind in zip(shown, kinds, strict=True))
+    expected = " ".join(f"'{name}=<{kind}>'" for name, kind in zip(shown, kinds, strict=True))
     found: dict[str, str] = {}
     for each in given:
         text, equals, value = each.partition("=")
@@ -146,13 +148,25 @@ class KeyRows:
         """Return which rows have the key, by the same equality as in a batch."""
         if rows.num_rows == 0:
             return np.zeros(0, dtype=np.bool_)
-        columns = columns_at(rows, self._names)
-        stacked = [
-            pa.chunked_array([*column.chunks, value.cast(column.type)], column.type)
-            for column, value in zip(columns, self._values, strict=True)
+        pairs = [
+            (column, value.cast(column.type))
+            for column, value in zip(columns_at(rows, self._names), self._values, strict=True)
         ]
+        if all(map(_is_plain, self._values)) and all(_is_plain(column) for column, _ in pairs):
+            same = [pc.fill_null(pc.equal(column, value[0]), False) for column, value in pairs]
+            return np.logical_and.reduce([each.to_numpy() for each in same])
+        stacked = [pa.chunked_array([*column.chunks, value], column.type) for column, value in pairs]
         codes, _ = key_codes(stacked)
         return codes[:-1] == codes[-1]
+
+    def positions_in(self, files: DataFiles, path: str) -> Int64s:
+        """Return the positions of the key's rows in a file, dead rows included; raise a FileNotFoundError without it.
+
+        Row groups whose bounds rule the key out are not read.
+        """
+        names = [str(number) for number in range(len(self._names))]
+        at, rows = files.near(path, self._names, pa.table(list(self._values), names))
+        return at[self.among(rows)]
 
     def found_in(self, files: DataFiles, path: str, vector: DeletionVector | None) -> FileWithKey | None:
         """Return the file's rows of the key; None if it has none, dead rows included."""
@@ -172,6 +186,13 @@ class KeyRows:
         return FileWithKey(path, int((mine & ~dead).sum()), int((mine & dead).sum()), kept)
 
 
+def _is_plain(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Return whether a batch takes two values of a type for one key exactly if they are equal."""
+    kind, types = column.type, pa.types
+    plain = (types.is_integer, types.is_string, types.is_boolean, types.is_date, types.is_timestamp, types.is_binary)
+    return any(each(kind) for each in plain)
+
+
 class LettersWithKey(KeyRows):
     """A search for the dead letters whose payload has one key."""
 
@@ -179,6 +200,13 @@ class LettersWithKey(KeyRows):
         super().__init__(["payload"], values)
         (wanted,) = payloads(pa.table(list(values), [str(number) for number in range(len(values))])).to_pylist()
         self._wanted = list(zip(map(parts_of, names), json.loads(wanted).values(), strict=True))
+
+    @property
+    def texts(self) -> list[str]:
+        """A regular expression for each value of the key, which matches a text that has the value as a word."""
+        shown = [(json.dumps(value, ensure_ascii=False), isinstance(value, str)) for _, value in self._wanted]
+        words = [text[1:-1] if quoted else text for text, quoted in shown]
+        return [rf"(^|[^\pL\pN_.-]){re.escape(word)}($|[^\pL\pN_.-])" for word in words]
 
     def among(self, rows: pa.Table) -> Mask:
         """Return which rows have the key; payloads that are not JSON have none."""

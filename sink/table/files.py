@@ -7,14 +7,14 @@ import dataclasses
 import json
 import os
 import uuid
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.column_names import parts_of
+from ...conf.column_names import columns_of, parts_of
 from ...conf.errors import TableError
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Int64s, Mask
@@ -40,13 +40,13 @@ _WHOLE, _DAYS, _MICROS = "numbers", "days", "microseconds"
 def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> bool:
     """Return True if no row has a key that a row of the files has.
 
-    That is so if, in each file, all values of some key column are above the rows' or all below. Only integers
+    That is so if, in each row group, all values of some key column are above the rows' or all below. Only integers
     and times are compared: their bounds in a footer are exact. Other programs write other units and calendars,
     so bounds count only in the rows' own units.
     """
     columns = zip(key, columns_at(rows, key), strict=True)
     spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}
-    return bool(spans) and all(any(_outside(file, name, span) for name, span in spans.items()) for file in files)
+    return bool(spans) and not any(groups_near(file, spans) for file in files)
 
 
 def _span(column: pa.ChunkedArray) -> Span | None:
@@ -85,21 +85,26 @@ def _path(name: str, rows: pa.Table) -> str:
     return name if name in rows.column_names else ".".join(parts_of(name))
 
 
-def _outside(file: ParquetFile, path: str, span: Span) -> bool:
+def groups_near(file: ParquetFile, spans: Mapping[str, Span]) -> list[int]:
+    """Return the row groups that may have a row within all spans, by the bounds in the footer."""
     footer: FileMetaData = file.metadata
-    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == path]
-    if len(places) != 1:  # not there, or two that look alike
+    places: dict[int, Span] = {}
+    for path, span in spans.items():
+        found = [at for at in range(footer.num_columns) if footer.schema.column(at).path == path]
+        # Not there, or two that look alike; or in other terms than the rows.
+        if len(found) != 1 or _terms_in(footer.schema.column(found[0])) != span[2]:
+            continue
+        if span[2] == _WHOLE or not has_old_calendar(footer):
+            places[found[0]] = span
+    groups = range(footer.num_row_groups)
+    return [at for at in groups if not any(_outside(footer.row_group(at).column(one), places[one]) for one in places)]
+
+
+def _outside(column: Any, span: Span) -> bool:
+    bounds = column.statistics
+    if bounds is None or not bounds.has_min_max:
         return False
-    (place,) = places
-    if _terms_in(footer.schema.column(place)) != span[2] or (span[2] != _WHOLE and has_old_calendar(footer)):
-        return False
-    for group in range(footer.num_row_groups):
-        bounds = footer.row_group(group).column(place).statistics
-        if bounds is None or not bounds.has_min_max:
-            return False
-        if bounds.min_raw <= span[1] and span[0] <= bounds.max_raw:
-            return False
-    return True
+    return bounds.min_raw > span[1] or span[0] > bounds.max_raw
 
 
 # A value comes at least so many times, on average.
@@ -198,6 +203,27 @@ class DataFiles:
     def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
         """Return the mask of a file's dead rows; raise a FileNotFoundError if the vector's file is gone."""
         return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
+
+    def near(self, path: str, key: Sequence[str], values: pa.Table) -> tuple[Int64s, pa.Table]:
+        """Return the positions and the key columns of a file's rows that may have a key, dead ones included.
+
+        `values` has the key's values as columns of one row. Row groups are left out by their bounds.
+        """
+        where, filesystem = self._table.place(path)
+        names = columns_of(key, self.schema.names)
+        spans = {
+            name if name in self.schema.names else ".".join(parts_of(name)): span
+            for name, column in zip(key, values.columns, strict=True)
+            if (span := _span(column)) is not None
+        }
+        with _reading(path, self._table), open_parquet(where, filesystem) as file:
+            sizes = [file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)]
+            starts = np.cumsum([0, *sizes])
+            groups = groups_near(file, spans)
+            rows = file.read_row_groups(groups, columns=names, use_threads=False)
+        at = [np.arange(starts[group], starts[group + 1]) for group in groups]
+        schema = pa.schema([self.schema.field(name) for name in dict.fromkeys(names)])
+        return np.concatenate([np.empty(0, np.int64), *at]).astype(np.int64), conform(rows, schema)
 
     def rows_at(self, path: str, positions: Int64s) -> pa.Table:
         """Return some rows of a file, by increasing positions; other row groups are not read."""

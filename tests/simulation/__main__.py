@@ -61,8 +61,8 @@ def main() -> int:
 
 
 def answer(order: dict[str, Any]) -> Any:
-    """What a test asks for: many scenarios, those that are to find a defect, the answers of some, or the
-    failures of hosted queries.
+    """What a test asks for: many scenarios, those that are to find a defect, the answers of some, those of
+    `why`, or the failures of hosted queries.
     """
     from . import campaign, hosted_failures
     from .defects import DEFECTS
@@ -74,6 +74,11 @@ def answer(order: dict[str, Any]) -> Any:
                 for profile, seeds in order["answers"].items()
             }
             return {profile: {seed: each.result() for seed, each in some.items()} for profile, some in made.items()}
+    if "why" in order:
+        from .why_checks import answers_of
+
+        with campaign.forked(max(2, os.cpu_count() or 2)) as pool:
+            return answers_of(order["why"], pool)
     if "forgets" in order:
         with campaign.forked(1) as pool:
             return pool.submit(hosted_failures.check, order["forgets"]).result()

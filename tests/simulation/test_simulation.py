@@ -76,6 +76,13 @@ def test_a_defect_that_is_put_back_is_found(ask, name):
     assert "MismatchError" in failures[0]["error"]
 
 
+def test_a_thousand_answers_of_why_are_right(ask):
+    """Of each key, present or not, after each batch: which row decided it, how many it superseded, or where it is."""
+    right = ask(why=list(range(40)))
+    assert sum(right.values()) > 1000
+    assert set(right) >= {"present", "deleted", "unread", "unseen", "filtered", "dead letter"}
+
+
 @pytest.mark.parametrize("forgets", [False, True], ids=["goes-on", "starts-again"])
 def test_a_table_that_missed_a_batch_takes_no_later_one(ask, forgets):
     assert ask(forgets=forgets) == ""

@@ -2,7 +2,7 @@
 
 import { el, problem, replace } from "./dom.js";
 
-const NAMES = ["overview"];
+const NAMES = ["overview", "why"];
 
 const state = { table: null, page: null, shown: null, events: null, turn: 0 };
 
@@ -11,7 +11,7 @@ export const api = {
   async get(path, params = {}) {
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries({ table: state.table, ...params })) {
-      if (value !== null && value !== undefined && value !== "") query.set(name, value);
+      for (const each of [value].flat()) if (each !== null && each !== undefined && each !== "") query.append(name, each);
     }
     return answer(await fetch(`/api/v1${path}?${query}`));
   },

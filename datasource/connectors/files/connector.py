@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
-from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range, UnreadInput
 from .content import Footer
 from .discovery import Discovery, Sampler
 from .formats.debezium import ChangeEventFormat
@@ -210,6 +210,15 @@ class FilesConnector(Connector):
         if frontier is None or frontier.position != (EMPTY if position is None else position):
             return None
         return dict(frontier.backlog())
+
+    def unread(self, position: Position | None, now_us: int, limit: Limit) -> UnreadInput:
+        """Return the input beyond a position; a last line without its end is not among it."""
+        frontier = Frontier(EMPTY if position is None else position, self._state_folder, self._feed_of, self._access)
+        frontier.start(self._listed().everything(), now_us)
+        left = frontier.left()
+        files, size = ({feed: some[at] for feed, some in left.items()} for at in (0, 1))
+        ranges = self._split_planner().take(frontier, limit, PlanTime(now_us, frozen=False, everything=False))
+        return UnreadInput(ranges, not any(count for count, _ in frontier.left().values()), files, size)
 
     def commit(self, position: Position) -> None:
         """Remove a list of files that was replaced."""

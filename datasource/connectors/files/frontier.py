@@ -229,12 +229,18 @@ class Frontier:
             self._enqueue(path, entry)
 
     def backlog(self) -> dict[str, int]:
-        waiting = [self.entries[path] for path in {turn[3] for turns in self.turns.values() for turn in turns}]
-        waiting = [entry for entry in waiting if entry.segments]
-        return {
-            "files": len(waiting),
-            "bytes": sum(entry.end - (entry.to if entry.kind != "parquet" else 0) for entry in waiting),
-        }
+        left = self.left().values()
+        return {"files": sum(files for files, _ in left), "bytes": sum(size for _, size in left)}
+
+    def left(self) -> dict[str, tuple[int, int]]:
+        """Return how many files and bytes of each feed wait for their turn."""
+        found: dict[str, tuple[int, int]] = {}
+        for feed, turns in self.turns.items():
+            waiting = [self.entries[path] for path in {turn[3] for turn in turns}]
+            waiting = [entry for entry in waiting if entry.segments]
+            size = sum(entry.end - (entry.to if entry.kind != "parquet" else 0) for entry in waiting)
+            found[feed] = len(waiting), size
+        return found
 
     def peek(self, feed: str) -> tuple[str, int | None] | None:
         """Return the file whose turn it is in a feed, and the arrival of the next file's rows; None without files."""

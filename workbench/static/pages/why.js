@@ -1,0 +1,109 @@
+import { clock, count, duration, el, problem, replace } from "../dom.js";
+
+export const title = "Why";
+export const order = 5;
+
+const STATES = { present: "good", unknown: "quiet", unseen: "quiet" };
+const PARTS = ["part-one", "part-two", "part-three", "part-four", "part-five"];
+
+export async function render(root, api, params) {
+  const { key: columns } = await api.get("/why");
+  const inputs = columns.map(({ name, type }) => el("input", { name, placeholder: type, value: params.get(name) ?? "", autocomplete: "off", required: true, spellcheck: false }));
+  const answer = el("div", { class: "answer", "aria-live": "polite" });
+  const newer = el("p", { class: "quiet" });
+  const form = el("form", { class: "ask", onsubmit: ask },
+    columns.map(({ name }, at) => el("label", {}, `${name} `, inputs[at])), el("button", {}, "Why?"));
+  root.append(form, newer, answer);
+  replace(answer, el("p", { class: "quiet" }, "Give a key. The answer comes from the table, its log, its checkpoint and its input; the query need not run."));
+  let shown = null;
+
+  async function ask(event) {
+    event?.preventDefault();
+    const query = new URLSearchParams({ table: api.table });
+    inputs.forEach((input) => query.set(input.name, input.value));
+    history.replaceState(null, "", `#/why?${query}`);
+    newer.textContent = "looking…";
+    try {
+      shown = await api.get("/why", { key: inputs.map((input) => `${input.name}=${input.value}`) });
+      newer.textContent = "";
+      replace(answer, sections(shown));
+    } catch (error) {
+      newer.textContent = "";
+      replace(answer, problem(error));
+    }
+  }
+
+  if (inputs.every((input) => input.value)) await ask();
+  else inputs[0]?.focus();
+  return {
+    onCommit(commit) {
+      if (shown) newer.replaceChildren(`The table has changed since (batch ${commit.batch_id}). `, el("button", { onclick: ask }, "Ask again"));
+    },
+  };
+}
+
+function sections(found) {
+  const verdict = el("span", { class: `verdict ${STATES[found.verdict] ?? "bad"}` }, found.verdict);
+  return [
+    el("p", { class: "sentence" }, verdict, " ", found.sentence),
+    part("The row", found.row && values(found.row)),
+    part("Its way in time", found.way.length && [way(found.way), facts(found)]),
+    part("Not in the table yet", found.coming.length && table(["state", "place", "batch", "arrival"],
+      found.coming.map((each) => [each.state, place(each.place), each.batch, clock(each.arrival_us)]))),
+    part("Dropped by the source", Object.keys(found.refused).length && table(["rows", "reason"],
+      Object.entries(found.refused).map(([reason, rows]) => [count(rows), reason]))),
+    part("Dead letters", found.letters.length && table(["reason", "origin", "payload"],
+      found.letters.map((each) => [each.reason, each.origin, each.payload]))),
+    part("Changes in the log, latest first", found.events.length && table(["version", "batch", "committed", "change", "row"],
+      found.events.map((each) => [each.version, each.batch_id, clock(each.at_us), each.kind, each.row && JSON.stringify(each.row)]))),
+    part("Waiting in operators", found.operators.length && table(["operator", "rows", "oldest since"],
+      found.operators.map((each) => [`${each.operator} ${each.number}`, count(each.rows), clock(each.oldest_us)]))),
+    part("Unread input", found.feeds.length && table(["input partition", "files", "bytes", "position"],
+      found.feeds.map((each) => [each.feed, count(each.files), count(each.bytes), count(each.offset)]))),
+    part("What cannot be known", found.unknown.length && el("ul", {}, found.unknown.map((each) => el("li", {}, each)))),
+  ];
+}
+
+function part(name, content) {
+  return content ? el("section", {}, el("h2", {}, name), content) : null;
+}
+
+function way(stretches) {
+  const whole = Math.max(stretches.reduce((sum, each) => sum + Math.max(each.seconds, 0), 0), 1e-6);
+  const bar = el("div", { class: "way", role: "img", "aria-label": stretches.map((each) => `${each.name} ${duration(each.seconds)}`).join(", ") },
+    stretches.map((each, at) => {
+      const piece = el("span", { class: PARTS[at % PARTS.length], title: `${each.name}: ${duration(each.seconds)}` });
+      piece.style.flexGrow = String(Math.max(each.seconds, 0) / whole);
+      return piece;
+    }));
+  const sum = stretches.reduce((total, each) => total + each.seconds, 0);
+  const rows = stretches.map((each, at) => [el("span", { class: `swatch ${PARTS[at % PARTS.length]}` }), each.name, duration(each.seconds), clock(each.to_us)]);
+  return [bar, table(["", "stretch", "time", "until"], [...rows, ["", "together", duration(sum), ""]])];
+}
+
+function facts(found) {
+  const said = [
+    found.superseded !== null && ["superseded updates", count(found.superseded)],
+    found.staleness_s !== null && ["staleness at the commit", duration(found.staleness_s)],
+    found.late !== null && ["late", found.late ? "yes: below the low-watermark of its input partition" : "no"],
+    found.decided && ["decided by", place(found.decided)],
+    found.commit && ["commit", `version ${found.commit.version}${found.commit.batch_id === null ? "" : `, batch ${found.commit.batch_id}`}`],
+  ];
+  return el("dl", { class: "figures" }, said.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+function place(at) {
+  if (at.topic !== undefined) return `${at.topic}, partition ${at.partition}, offset ${at.offset}`;
+  if (at.line !== undefined) return `${at.path}, line ${at.line}`;
+  return `${at.path}, row ${at.row + 1}${at.from === undefined ? "" : ` from byte ${at.from}`}`;
+}
+
+function values(row) {
+  return table(Object.keys(row), [Object.values(row).map((each) => each === null ? "null" : typeof each === "object" ? JSON.stringify(each) : String(each))]);
+}
+
+function table(heads, rows) {
+  return el("div", { class: "scroll" }, el("table", {},
+    el("thead", {}, el("tr", {}, heads.map((each) => el("th", { scope: "col" }, each)))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each) => el("td", {}, each ?? "–")))))));
+}
