@@ -414,9 +414,9 @@ def why(
 ) -> None:
     """Explain where a key's row comes from, or why there is none. Needs no Java.
 
-    For a row: the line or the message that decided it, its way in time from the event to the commit, the updates that
-    it superseded, and earlier versions. For an absent key: its deletion, where it waits, how much is unread, its dead
-    letters, or the condition that dropped it. The command also prints what cannot be known, and why.
+    For a row, it prints the line or message that decided it, and its way in time from the event to the commit. Then
+    come superseded updates and earlier versions. For an absent key, it prints the deletion, the queue or the unread
+    line, the dead letter, or the condition that dropped it. It also prints what cannot be known, and why.
 
     [bold]upstream why ./latest 4711[/bold]
 

@@ -177,7 +177,7 @@ class FeedSearch:
     Attributes
     ----------
     complete : bool
-        Whether all rows that were asked for have been looked at.
+        Whether all rows of the ranges have been searched.
     failed : str
         Why some rows could not be read; empty if all could.
     """

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from ..datasource.task import Reading
+    from ..sink.figures.summary import CommitSummary
     from ..sink.spec.layout import Layout
     from .bench import Bench
 
@@ -198,11 +199,11 @@ class _Explanation:
         )
 
     def _own(self, row: KeyRow, commit: Commit | None) -> int:
-        query = self._query if commit is None or commit.summary is None else commit.summary.query_id
+        query = self._query if commit is None or commit.summary is None else _query_of(commit.summary)
         return (row.seq or 0) - self._history.base_of(query or "")
 
     def _plan_of(self, row: KeyRow, commit: Commit | None) -> PlannedBatch | None:
-        """Return the plan of the batch that read the row; say why if it is unknown."""
+        """Return the plan of the batch that read the row; note the reason if it is unknown."""
         journal = self._journal
         if journal is None:
             return None
@@ -215,8 +216,8 @@ class _Explanation:
         if computing:
             self._say(f"The row is a result of {', '.join(computing)}: which rows it was made of is not kept.")
             return None
-        if commit is not None and commit.summary is not None and commit.summary.query_id != self._query:
-            self._say(f"The place in the input is unknown: another query wrote the row, {commit.summary.query_id}.")
+        if commit is not None and commit.summary is not None and _query_of(commit.summary) != self._query:
+            self._say(f"The place in the input is unknown: another query wrote the row, {_query_of(commit.summary)}.")
             return None
         plans = journal.batch_of(self._own(row, commit))
         if len(plans) > 1 and commit is not None and commit.summary is not None and commit.summary.queue is None:
@@ -262,7 +263,7 @@ class _Explanation:
         before = [each.commit.summary for each in self._history.events[1:2]]
         assert self._journal is not None
         first = self._journal.batches[0]
-        if before and before[0] is not None and before[0].query_id == self._query:
+        if before and before[0] is not None and _query_of(before[0]) == self._query:
             first = max(first, before[0].batch_id + 1)
         elif first > 0 or self._history.stopped:
             served = None
@@ -286,7 +287,7 @@ class _Explanation:
         ]
 
     def _event_time(self, row: KeyRow) -> int | None:
-        """Return a row's event time, if its column has times; numbers have a unit that only the source knows."""
+        """Return a row's event time, if its column has times; only the source has the unit of numbers."""
         layout = self._contents.layout
         name = layout.time or layout.progress_time
         value = None if name is None else row.values.get(name)
@@ -510,7 +511,7 @@ class _Explanation:
     def _query(self) -> str | None:
         """The query that wrote the table last."""
         summaries = map(summary_of, self._recent)
-        return next((each.query_id for each in summaries if each is not None), None)
+        return next((_query_of(each) for each in summaries if each is not None), None)
 
     @property
     def _access(self) -> FileAccess:
@@ -545,6 +546,11 @@ class _Explanation:
     def _say(self, sentence: str) -> None:
         if sentence not in self.found.unknown:
             self.found.unknown.append(sentence)
+
+
+def _query_of(summary: CommitSummary) -> str:
+    """Return the id of the query that made a commit; ``foreachBatch`` numbers its writes to one table after a slash."""
+    return summary.query_id.partition("/")[0]
 
 
 def _commit(commit: Commit) -> dict[str, Any]:
