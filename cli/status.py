@@ -63,6 +63,55 @@ def print_commits(path: str, *, limit: int, as_json: bool, storage: Mapping[str,
         console.print("The log has no commit of a query.", style="dim")
 
 
+def print_controls(path: str, changes: Sequence[str], *, storage: Mapping[str, str], console: Console) -> None:
+    """Make changes of a query's settings, or print the settings if there are none."""
+    import getpass
+
+    from ..workbench.control import control_tables
+
+    tables = control_tables(path, storage)
+    for text in changes:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        entity, dot, attribute = name.rpartition(".")
+        if not (sign and dot):
+            raise CommandFailure(f"{text!r} is not ENTITY.ATTRIBUTE=VALUE, such as queue.budget=20000", MISUSED)
+        given = None if value == "default" else value
+        found = tables.change(entity, attribute, given, by=getpass.getuser())
+        (now,) = (each for each in found["attributes"] if each["name"] == attribute)
+        change = now["changed"]
+        if change is None:
+            console.print(f"{found['id']}.{attribute} is {now['value']}: nothing changed")
+            continue
+        console.print(
+            f"{found['id']}.{attribute}: {_setting(change['before'])} -> {_setting(change['after'])}, "
+            "from the next batch on"
+        )
+    if changes:
+        return
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("attribute", "value", "changes", "last change"):
+        grid.add_column(title, no_wrap=True)
+    for entity in tables.to_json()["entities"]:
+        for each in entity["attributes"]:
+            value = "" if each["value"] is None else f"{each['value']} {each['unit']}".strip()
+            grid.add_row(f"{entity['id']}.{each['name']}", value, each["mode"], _last_change(each["changed"]))
+    console.print(grid)
+
+
+def _setting(value: object) -> str:
+    return "default" if value is None else str(value)
+
+
+def _last_change(change: Mapping[str, Any] | None) -> str:
+    if change is None:
+        return ""
+    taken, by = change["taken"], change["by"] and f" by {change['by']}"
+    since = "" if taken is None else f" since batch {taken['batch']}"
+    return f"{_setting(change['before'])} -> {_setting(change['after'])}{by}{since}"
+
+
 def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     """Print how fresh and how complete a table is, and its writer; or the queries of a checkpoint."""
     from ..conf.locations import absolute_location

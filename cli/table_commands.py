@@ -456,6 +456,33 @@ def list_commits(
     print_commits(table, limit=limit, as_json=as_json, storage=storage_options(option), console=_console())
 
 
+@commands.command("set")
+def set_controls(
+    table: Annotated[
+        str,
+        typer.Argument(help="Change the query that writes the table in this folder, or that has this checkpoint."),
+    ],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ENTITY.ATTRIBUTE=VALUE]…",
+            help="Set these values; 'default' is the value with which the query was started. Without any, print all.",
+        ),
+    ] = None,
+    option: StorageOptions = None,
+) -> None:
+    """Change settings of a query while it runs, from its next batch on, or print them.
+
+    A queue has a budget, a source limits of a batch, the sink a target and maintenance, a hosted query a weight.
+    A batch that is repeated after a crash has the same settings again.
+
+    [bold]upstream set ./latest queue.budget=20000 sink.target='p99 < 10 s'[/bold]
+    """
+    from .status import print_controls
+
+    print_controls(table, changes or [], storage=storage_options(option), console=_console())
+
+
 def _erasure_lines(done: Erasure, *, dry: bool) -> list[str]:
     verb = "would be erased" if dry else "erased"
     lines = [

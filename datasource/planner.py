@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..conf.errors import CheckpointError
+from ..conf.units import format_duration_us, parse_duration_us
+from ..core.feedback.control import CONTROL, NO_LIMIT, ControlReader, ControlRecord
 from ..core.feedback.reports import batch_name
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..core.watermark.policies import FeedProgress, Policy
@@ -67,6 +69,8 @@ class BatchPlanner:
         self._shape = shape
         self._policy: Policy = options.policy()
         self._idle = options.idle_rule()
+        self._idle_after_us = self._idle.after_us
+        self._controls = None if options.checkpoint is None else ControlReader(options.checkpoint)
         self._observation = observation_of(connector, options)
         self._clock = clock
         self._frozen_us: int | None = None
@@ -90,6 +94,8 @@ class BatchPlanner:
         self.check(start)
         position: Mapping[str, Any] | None = start.get("position")
         now = max(self._clock(), int(start.get("now_us", 0)))
+        limit, control = self._controlled(start, now, limit)
+        changed = control != start.get(CONTROL)
         step = self._connector.advance(position, now, limit)
         known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
@@ -98,7 +104,7 @@ class BatchPlanner:
         quiet = not step.ranges and step.ended <= ended and not start.get("unseen")
         quiet = quiet and not (closing and known.keys() - ended)
         heard: Mapping[str, int] = start.get("heard", {})
-        if quiet and not removed and not self._idle.asked(known, heard, ended, now):
+        if quiet and not removed and not changed and not self._idle.asked(known, heard, ended, now):
             return start
         before = {feed: FeedProgress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
@@ -126,7 +132,7 @@ class BatchPlanner:
             for feed in ended & before.keys():
                 before[feed].close()
         self._idle.apply(before, heard, removed | empty, ended, now)
-        if quiet and all(progress.bound == bounds.get(feed) for feed, progress in before.items()):
+        if quiet and not changed and all(progress.bound == bounds.get(feed) for feed, progress in before.items()):
             return start
         seq = int(start.get("seq", 0))
         return {
@@ -143,6 +149,8 @@ class BatchPlanner:
             "heard": heard,
             "looked": self._options.looks(),
             "ended": sorted(ended),
+            **({} if self._controls is None else {"limits": self._limits(limit)}),
+            **({} if control is None else {CONTROL: control}),
             **({"unseen": unseen} if unseen else {}),
             **({"entered": self._entered(step.ranges, bounds)} if self._shape.stamped else {}),
             "punctuation": {
@@ -153,6 +161,28 @@ class BatchPlanner:
             "tasks": self._divide(step.ranges),
             "ranges": [part.to_json() for part in step.ranges],
         }
+
+    def _controlled(self, start: Offset, now_us: int, limit: Limit) -> tuple[Limit, ControlRecord | None]:
+        """Return the limit of the next batch, and the record of the controls that it has; adapt the idle rule."""
+        if self._controls is None:
+            return limit, None
+        record = self._controls.record(f"source/{start.get('id')}", start.get(CONTROL), now_us)
+        settings: Mapping[str, Any] = {} if record is None else record["settings"]
+        if self._idle_after_us is not None:
+            after = settings.get("idleAfter")
+            self._idle.after_us = self._idle_after_us if after is None else parse_duration_us(str(after))
+        rows, most = settings.get("maxRowsPerTrigger", limit.rows), settings.get("maxBytesPerTrigger", limit.bytes)
+        return dataclasses.replace(
+            limit,
+            rows=None if rows in (None, NO_LIMIT) else int(rows),
+            bytes=None if most in (None, NO_LIMIT) else int(most),
+        ), record
+
+    def _limits(self, limit: Limit) -> dict[str, Any]:
+        """Return the limits of a batch under the names of their options, for people."""
+        after = None if self._idle.after_us is None else format_duration_us(self._idle.after_us)
+        named = {"maxRowsPerTrigger": limit.rows, "maxBytesPerTrigger": limit.bytes, "maxFilesPerTrigger": limit.files}
+        return {name: value for name, value in {**named, "idleAfter": after}.items() if value is not None}
 
     def _no_longer_read(self, position: Mapping[str, Any], known: Mapping[str, Any]) -> frozenset[str]:
         """Return the feeds that only an earlier run read: paths removed from the options."""

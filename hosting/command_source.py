@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.feedback.control import taken_with
 from ..core.feedback.reports import StageReport, read_reports
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
@@ -168,7 +169,10 @@ class CommandPlanner:
         ticks = ticks or self._is_behind()
         if not ticks and version == start["version"]:
             return start
-        return {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
+        command = {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
+        if version > start["version"]:
+            command["taken"] = taken_with(start.get("taken", ()), version, folder_at(self._checkpoint), now_us)
+        return command
 
     def stop(self) -> None:
         """Fix the version: all later batches of this run use the current one."""

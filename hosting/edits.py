@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
 from ..conf.locations import Place, check_apart, real_location, relation_of_places
+from ..core.feedback.control import ControlConflictError
 from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
 from ..language.catalog import function_of
@@ -98,15 +99,18 @@ _Named = Callable[[Query | None], Collection[str]]
 """Returns the views, the stored relations, or the functions that a query names."""
 
 
-def record(checkpoint: str, change: Change) -> Registry:
+def record(checkpoint: str, change: Change, seen: int | None = None) -> Registry:
     """Check a change, write it to the journal, and return the registry with it.
 
     A change that already holds, such as the activation of an active query, has no effect, so a call can be repeated
-    after a crash. If another process writes a change meanwhile, this one is checked again on top of it.
+    after a crash. If another process writes a change meanwhile, this one is checked again on top of it. With `seen`,
+    the version that the caller saw, it raises ControlConflictError instead.
     """
     journal = Journal(checkpoint)
     while True:
         registry = registry_at(checkpoint, journal.version())
+        if seen is not None and seen != registry.version:
+            raise ControlConflictError.of("the queries", seen, registry.version)
         wanted = checked(change, registry)
         if wanted is None:
             return registry

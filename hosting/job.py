@@ -24,7 +24,7 @@ from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.runtime.steps import InShards, arrow_step
 from ..plan.nodes import Map, Node, Transform, check_complete, walk
 from ..plan.rewrites import rewritten
-from ..sink.commit.batch_identity import read_offsets
+from ..sink.commit.batch_identity import offsets_digest, read_offsets
 from ..sink.commit.batch_name import running_batch
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables, delete_table
@@ -270,7 +270,8 @@ class HostedBatches:
         failed = [tables[number] for number in outcome.failed if number in tables]
         staying = [table for number, table in tables.items() if number not in outcome.failed]
         sink.discard(failed, staged)
-        return sink.commit(staying, staged, command.batch, read_offsets(self._folder, command.batch))
+        offsets = offsets_digest(read_offsets(self._folder, command.batch))
+        return sink.commit(staying, staged, command.batch, offsets)
 
     def _sink(self, df: DataFrame) -> ResultTables:
         if self._tables is None:

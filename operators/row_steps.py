@@ -13,7 +13,7 @@ from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Choice, Filter, IncompleteInput, Map, Node, Queue, Reorder
 from ..plan.properties import check_final, check_key_columns, check_promised, coalesces
 from .queue.queue import ShardPlan
-from .queue.tick_planner import check_budget
+from .queue.tick_planner import FIRST_BUDGET, check_budget
 from .reorder.shard import ReorderPlan, check_inputs, check_ordered
 from .runtime.steps import mapped
 from .step_arguments import check_time_formats
@@ -110,7 +110,6 @@ def map_rows(
     )  # fmt: skip
 
 
-_FIRST_BUDGET = 2_000
 _WITH_CHANGES = {
     "union": "would mix up results, which each input numbers by itself",
     "merge": "would hold back early results",
@@ -122,7 +121,7 @@ _WITH_CHANGES = {
 def first_budget(budget: int | str | None) -> int | None:
     """Return the budget of a queue's first batch."""
     check_budget(budget)
-    return _FIRST_BUDGET if isinstance(budget, str) else budget
+    return FIRST_BUDGET if isinstance(budget, str) else budget
 
 
 def queue(

@@ -1,4 +1,4 @@
-"""Files that exist as a whole or not at all, and lists that only grow, even if their writer is killed."""
+"""Files that exist as a whole or not at all, and lists and series that only grow, even if their writer is killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import glob
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +103,99 @@ def _new_list(folder: str) -> str:
         finally:
             os.close(handle)
         return name
+
+
+class NumberedFiles:
+    """Changes of a checkpoint, one a file, numbered from 1 without gaps. The newest number is the version.
+
+    Guarantee: a version is written once. If several processes write, each file is one process's, whole, and on the disk
+    before :meth:`put` returns. A version is only put after the one before it. `what` names the content in errors, such
+    as "the queries".
+    """
+
+    def __init__(self, folder: TableFolder, below: str, what: str) -> None:
+        self.folder = folder
+        self._below = below
+        self._what = what
+        self._known = 0
+
+    def version(self) -> int:
+        """Return the number of the newest file; 0 if there is none.
+
+        The first call lists the folder. Later calls only look for the next numbers.
+        """
+        if not self._known:
+            self._known = max((_number(each) for each in self.folder.names(self._below)), default=0)
+        if self._known:
+            with self.folder.guarded():
+                while self.folder.has(self._place(self._known + 1)):
+                    self._known += 1
+        return self._known
+
+    def read(self, versions: Iterable[int]) -> list[bytes]:
+        """Return files by number, in the given order; raise CheckpointError if one is missing."""
+        with self.folder.guarded():
+            return self.folder.each(self._read, versions)
+
+    def times_us(self) -> dict[int, int]:
+        """Return when each file was written, by number, in microseconds since the epoch."""
+        with self.folder.guarded():
+            found = {_number(each.name): each.modified_us for each in self.folder.listing(self._below)}
+        return {number: at_us for number, at_us in found.items() if number}
+
+    def put(self, version: int, content: bytes) -> bool:
+        """Write the file after the newest; return False if another process has written this version.
+
+        The content must include a unique id. Raises CheckpointError if the checkpoint is not writable. Raises
+        EnvironmentMissingError or TableError if its object store cannot refuse to overwrite.
+        """
+        with self.folder.guarded():
+            refusal = self.folder.puts_refused()
+            if refusal is not None:
+                raise type(refusal)(
+                    f"{self._what} of {self.folder.location} cannot be changed: {refusal.problem}",
+                    expected="a store that refuses a second object of one name: of two changes at once one comes later",
+                    hint="pip install 'pyspark-upstream[stores]' wherever they are changed, and give the store's "
+                    "credentials in the environment; or keep the checkpoint on a disk",
+                )
+            try:
+                self.make()
+                return self.folder.put_new(self._place(version), content)
+            except OSError as error:
+                raise self.unwritable(error) from error
+
+    def unwritable(self, error: OSError) -> CheckpointError:
+        """Return the error of a checkpoint that takes no change."""
+        top = self._below.split("/")[0]
+        return CheckpointError(
+            f"{self._what} of {self.folder.location} cannot be changed: {self.folder.masked(error)}",
+            expected=f"room in {self.folder.location}/{top}, and permission to write there",
+            hint="make room or put the permission right, and repeat the call. Nothing has changed",
+        )
+
+    def _read(self, version: int) -> bytes:
+        try:
+            return self.folder.read(self._place(version))
+        except FileNotFoundError as error:
+            raise CheckpointError(
+                f"the checkpoint has no change {version} of {self._what}",
+                expected=f"all files of {self.folder.location}/{self._below}",
+                hint="restore the file; a checkpoint is copied as a whole",
+            ) from error
+
+    def make(self) -> None:
+        """Create the folder, as :meth:`put` does."""
+        place = os.path.join(self.folder.location, self._below)
+        if not self.folder.is_local or os.path.isdir(place):
+            return
+        os.makedirs(place, exist_ok=True)
+        # The folders' own entries; put_new syncs those of its files.
+        self.folder.sync([f"{self._below}/."])
+
+    def _place(self, version: int) -> str:
+        return f"{self._below}/{version:020d}.json"
+
+
+def _number(name: str) -> int:
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot and suffix == "json" and stem.isdigit() else 0

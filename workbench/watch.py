@@ -342,17 +342,20 @@ def _kind(folder: TableFolder) -> str | None:
 
 
 def checkpoint_of(folder: TableFolder, query_id: str) -> str | None:
-    """Return the folder beside a local table whose query has this id, looking at the conventional name first."""
+    """Return the folder beside a local table whose query has this id, looking at the conventional names first.
+
+    A hosted query's id has its host's before a slash, and the job's checkpoint is beside the folder of its tables.
+    """
     if not folder.is_local:
         return None
     parent = os.path.dirname(folder.location)
     with os.scandir(parent) as entries:
         beside = sorted(entry.path for entry in entries if entry.is_dir())
     usual = folder.location + "_checkpoint"
-    for place in sorted(beside, key=lambda each: each != usual):
+    for place in [usual, parent + "_checkpoint", *(each for each in beside if each != usual)]:
         try:
             with open(os.path.join(place, "metadata"), encoding="utf-8") as file:
-                if json.load(file).get("id") == query_id:
+                if json.load(file).get("id") == query_id.partition("/")[0]:
                     return place
         except (OSError, ValueError, AttributeError):
             continue

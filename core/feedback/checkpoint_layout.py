@@ -14,6 +14,7 @@ from ...storage.folder import TableFolder, folder_at
 Kind = Literal["queue", "windows", "reorder", "joins", "latest", "numbering"]
 """The kinds of operators whose folders are numbered."""
 
+CONTROLS = "upstream-control"
 FEED_LISTS = "upstream-feeds"
 FILE_LISTS = "upstream-files"
 PLAN = "upstream-plan"
@@ -27,6 +28,12 @@ SOURCE_RECORD = "upstream-source-"
 def queue_folder(checkpoint: str, number: int = 0) -> str:
     """Return the folder for the reports of the shards of a queue."""
     return f"{checkpoint_location(checkpoint)}/upstream-queue{f'-{number}' if number else ''}"
+
+
+def queue_of(folder: str) -> tuple[str, int] | None:
+    """Return the checkpoint and the number of the queue that reports to a folder; None for another folder."""
+    checkpoint, named, number = folder.rpartition("/upstream-queue")
+    return (checkpoint, int(number.removeprefix("-") or 0)) if named else None
 
 
 def windows_folder(checkpoint: str, number: int = 0) -> str:

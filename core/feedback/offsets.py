@@ -218,8 +218,12 @@ def journaled_offsets(checkpoint: TableFolder, batch: int) -> list[object]:
     Raises FileNotFoundError if the checkpoint has no such batch.
     """
     # Not remembered: a checkpoint that is removed and begun again has other offsets for the same numbers.
-    lines = checkpoint.read(f"offsets/{batch}").decode().splitlines()[_HEAD:]
-    return [_offset(line) for line in lines if line.strip() not in ("", "-")]
+    return offsets_in(checkpoint.read(f"offsets/{batch}"))
+
+
+def offsets_in(noted: bytes) -> list[object]:
+    """Return the end offsets in Spark's file of a batch, as :func:`journaled_offsets` does."""
+    return [_offset(line) for line in noted.decode().splitlines()[_HEAD:] if line.strip() not in ("", "-")]
 
 
 def _offset(line: str) -> object:

@@ -508,6 +508,9 @@ class ShardPlan:
         return {"policy": self.policy, "budget": budget}
 
 
+ALL, LAST, PLANNED = "all", "last", "planned"
+
+
 @dataclasses.dataclass(frozen=True)
 class Control:
     """The planner's instructions to a shard for a batch."""
@@ -516,6 +519,9 @@ class Control:
     budget: int | None = None  # rows that this shard may release; None for all
     cost_s: float | None = None  # seconds to process one row
     drop: float = 0.0  # share of the arriving rows to shed
+    # rows to release in batches without instructions from now on: a number, `ALL`, as many as the `LAST` time, or as
+    # `PLANNED` by the program; None: no change
+    unasked: int | str | None = None
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

@@ -35,7 +35,7 @@ from ..state.store import LAYOUT, Store
 from .cells import Cells, Updates
 from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
-from .queue import Control, EnqueueResult, ShardPlan, UpdateQueue, none
+from .queue import ALL, LAST, Control, EnqueueResult, ShardPlan, UpdateQueue, none
 
 
 class QueueState:
@@ -215,6 +215,9 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         self._applied: AppliedTimes | None = None
         self._exact = False
         self._budget: int | None = None
+        self._unasked: int | str | None = self._head.get("unasked")
+        if not self._head and (value := self._store.get("unasked", 0)) is not None:
+            self._unasked = json.loads(value)
 
     def _read_head(self) -> dict[str, Any]:
         self._state = QueueState(self._plan, self._store)
@@ -226,10 +229,14 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         The table has the rows in the order of service, then the shard's own punctuation. The control is the planner's.
         """
         control = None if given.control is None else Control.from_json(given.control)
+        if control and control.unasked is not None:
+            self._unasked = control.unasked
         tables = [from_frame(frame) for frame in given.left]
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
             self._now_us = control.now_us if control else 0
+            if control and control.unasked is not None:
+                self._store.put("unasked", 0, json.dumps(control.unasked).encode())
             return None, self._figures(EnqueueResult.nothing(), 0, Ages(), 0)
         schema = schema.remove_metadata()
         arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
@@ -291,7 +298,11 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
 
     def _share(self) -> int | None:
         """Return the budget of a batch without a control: the last one, or an even share."""
-        if self._plan.auto and "budget" in self._head:
+        if isinstance(self._unasked, int):
+            return self._unasked
+        if self._unasked == ALL:
+            return None
+        if (self._plan.auto or self._unasked == LAST) and "budget" in self._head:
             return int(self._head["budget"])
         return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
 
@@ -395,7 +406,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
 
     def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:
         more: dict[str, Any] = {"now_us": self._now_us, "budget": self._budget or 1, "single": self._keys.save()}
-        more |= self._feeds.to_json()
+        more |= self._feeds.to_json() | ({} if self._unasked is None else {"unasked": self._unasked})
         if self._applied is not None:
             more["applied"] = self._applied.to_json()
         gone = self._state.save(queue, schema, self._plan, more)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...conf.errors import OptionError
+from ...conf.units import format_duration_us, parse_duration_us
+from ...core.feedback.checkpoint_layout import queue_of
+from ...core.feedback.control import AUTO_BUDGET, CONTROL, NO_LIMIT, ControlReader, ControlRecord
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
+from ...storage.folder import folder_at
 from ..runtime.ticks import TickSource
-from .queue import Control, is_duration
+from .queue import ALL, LAST, PLANNED, Control, is_duration
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5
+FIRST_BUDGET = 2_000
+"""The budget of the first batch if the planner finds the budget."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +121,35 @@ def check_budget(budget: int | str | None) -> None:
         )
 
 
+class QueueBudget(NamedTuple):
+    """The rule for the rows of a batch, by the program or by a control."""
+
+    rows: int | None  # rows per batch, or the first number if `auto`; None for no limit
+    auto: bool = False  # find the number
+    duration_s: float | None = None  # intended duration of a batch, for `auto`
+    planned: bool = True  # the program's
+
+    @classmethod
+    def of(cls, setting: int | str, planned: QueueBudget) -> QueueBudget:
+        """Return the rule of a control's setting."""
+        if isinstance(setting, int) or setting == NO_LIMIT:
+            return cls(None if setting == NO_LIMIT else int(setting), planned=False)
+        duration_s = None if setting == AUTO_BUDGET else parse_duration_us(setting) / 1e6
+        return cls(planned.rows or FIRST_BUDGET, True, duration_s, planned=False)
+
+    @property
+    def text(self) -> str:
+        if not self.auto:
+            return NO_LIMIT if self.rows is None else str(self.rows)
+        return AUTO_BUDGET if self.duration_s is None else format_duration_us(self.duration_s * 1e6)
+
+    def unasked(self, shards: int) -> int | str:
+        """Return the rule of a shard in batches without a tick; see :class:`Control`."""
+        if self.planned:
+            return PLANNED
+        return ALL if self.rows is None else LAST if self.auto else max(1, -(-self.rows // shards))
+
+
 @dataclasses.dataclass
 class QueuePlanner:
     """The planner of ticks."""
@@ -126,6 +161,8 @@ class QueuePlanner:
     auto: bool = False  # find the budget
     duration_s: float | None = None  # intended duration of a batch, for `auto`
     cost_s: float | None = None  # seconds per row, pinned
+    number: int = 0  # among the queues of the query
+    reader: ControlReader | None = None
 
     @property
     def shards(self) -> int:
@@ -135,6 +172,7 @@ class QueuePlanner:
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> QueuePlanner:
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
+        mine = queue_of(folder)
         return cls(
             slots,
             lambda: read_reports(folder, QueueReport),
@@ -143,33 +181,54 @@ class QueuePlanner:
             options.get("auto") == "true",
             None if duration is None else float(duration),
             None if cost is None else float(cost),
+            0 if mine is None else mine[1],
+            None if mine is None else ControlReader(folder_at(mine[0])),
         )
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first tick."""
-        return {"tick": 0, "now_us": 0, "budget": self.budget, "cost": BatchCost().to_json(), "shares": [], "drop": 0.0}
+        asked = self._rule(None).text
+        return {
+            "tick": 0,
+            "now_us": 0,
+            "budget": self.budget,
+            "asked": asked,
+            "queue": self.number,
+            "cost": BatchCost().to_json(),
+            "shares": [],
+            "drop": 0.0,
+        }
+
+    def _rule(self, record: ControlRecord | None) -> QueueBudget:
+        given = QueueBudget(self.budget, self.auto, self.duration_s)
+        setting = None if record is None else record["settings"].get("budget")
+        return given if setting is None else QueueBudget.of(setting, given)
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """Return the offset of the next tick; `start` if no row waits that may be served now."""
+        """Return the offset of the next tick; `start` if no row waits that may be served now, and no control is new."""
+        control: ControlRecord | None = start.get(CONTROL)
+        if self.reader is not None:
+            control = self.reader.record(f"queue/{self.number}", control, now_us)
         reports = self.reports()
         waiting = sum(report.waiting for report in reports)
         ready = [report.ready_at_us for report in reports if report.ready_at_us is not None]
         # A clock that jumps back stands still for the queue.
         now_us = max(now_us, start["now_us"], *(report.now_us for report in reports), 0)
-        if waiting == 0 or min(ready, default=0) > now_us:
+        if control == start.get(CONTROL) and (waiting == 0 or min(ready, default=0) > now_us):
             return start
         cost = BatchCost(**start["cost"])
-        latest = max(report.now_us for report in reports)
+        latest = max((report.now_us for report in reports), default=0)
         mine = [report for report in reports if report.now_us == latest]
         # Only a batch that this planner began, and that left rows waiting, lasted from its tick until now.
         if latest == start["now_us"]:
             applied = sum(report.applied for report in mine)
             cost = cost.seen(applied, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
-        budget = self.budget
-        if self.auto and budget is not None:
+        rule = self._rule(control)
+        budget = rule.rows
+        if rule.auto and budget is not None:
             # Keys whose rows were shed are stale, too, though nothing of them waits.
             stale = max(waiting, sum(report.used for report in reports))
-            budget = auto_budget(cost, start["budget"] or budget, stale, self.duration_s)
+            budget = auto_budget(cost, start["budget"] or budget, stale, rule.duration_s)
         places: list[list[list[int]]] = [[] for _ in range(self.shards)]
         for report in reports:
             places[report.shard] = report.places
@@ -178,6 +237,9 @@ class QueuePlanner:
             "tick": start["tick"] + 1,
             "now_us": now_us,
             "budget": budget,
+            "asked": rule.text,
+            "queue": self.number,
+            **({} if control is None else {CONTROL: control, "unasked": rule.unasked(self.shards)}),
             "cost": cost.to_json(),
             "shares": allot(budget, places, self.shards),
             "drop": _drop(budget, waiting, arrived),
@@ -203,7 +265,8 @@ class QueuePlanner:
         cost = BatchCost(**offset["cost"]).per_row or None
         cost = self.cost_s if self.cost_s is not None else cost
         per_shard = None if cost is None else cost * self.shards
-        return [Control(offset["now_us"], share, per_shard, offset["drop"]) for share in offset["shares"]]
+        more = per_shard, offset["drop"], offset.get("unasked")
+        return [Control(offset["now_us"], share, *more) for share in offset["shares"]]
 
 
 class QueueTicks(TickSource):

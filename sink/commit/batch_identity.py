@@ -226,16 +226,16 @@ def _first_application(application: str) -> str:
     return query_id if query_id and call.isdecimal() else application
 
 
-def offsets_digest(noted: bytes) -> str:
-    """Return a digest of Spark's file of a batch's offsets."""
-    return hashlib.sha256(noted).hexdigest()
+def offsets_digest(noted: bytes | None) -> str | None:
+    """Return a digest of Spark's file of a batch's offsets, byte by byte; None without a file."""
+    return None if noted is None else hashlib.sha256(noted).hexdigest()
 
 
-def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
-    """Return a digest of the batch's file of offsets, byte by byte; None if there is no file."""
+def read_offsets(checkpoint: TableFolder, batch_id: int) -> bytes | None:
+    """Return Spark's file of a batch's offsets; None if there is no file."""
     place = f"offsets/{batch_id}"
     try:
-        return offsets_digest(checkpoint.read(place))
+        return checkpoint.read(place)
     except FileNotFoundError:
         return None
     except (OSError, pa.ArrowException) as error:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.errors import TableError
-from ...conf.units import now_us
+from ...conf.units import StalenessTarget, now_us
+from ...core.feedback.control import NO_LIMIT, SINK, newest_record
+from ...core.feedback.offsets import offsets_in
 from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import commit_infos
 from ..figures.summary import APP_PREFIX, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..table.log_entry import may_put_entries
 from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot, transaction_version
-from .batch_identity import RowNumberOffset, read_offsets
+from .batch_identity import RowNumberOffset, offsets_digest, read_offsets
 from .commit import BatchCommitter, CommitTable, TableCommit, TableStart, put_change
 from .last_commit import ITS_TABLE, writer_id
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
     from ..figures.summary import CommitSummary
     from ..merge.task import TableWriter, TaskResult
+    from ..spec.options import SinkTarget
     from .last_commit import LastCommit
 
 
@@ -63,11 +67,12 @@ class LoadedTable:
 
 
 class SinkTable(CommitTable):
-    """The table of a query of its own, or of a batch."""
+    """The table of a query of its own, or of a batch. `due` if its maintenance was requested."""
 
     name = ITS_TABLE
 
-    def __init__(self, writer: TableWriter) -> None:
+    def __init__(self, writer: TableWriter, *, due: bool = False) -> None:
+        self._due = due
         self.writer = writer_id(writer.target)
         self.target = writer.target
         self.outputs = writer.outputs
@@ -119,7 +124,13 @@ class SinkTable(CommitTable):
         return 0
 
     def maintain(self, clock_us: Callable[[], int]) -> None:
-        maintain(self.target, self._loaded, clock_us)
+        maintain(self.target, self._loaded, clock_us, due=self._due)
+        self._due = False
+
+    def maintain_unchanged(self, clock_us: Callable[[], int]) -> None:
+        """Do the requested maintenance after a batch that changed nothing."""
+        if self._due and self._state.table is not None:
+            self.maintain(clock_us)
 
     @property
     def _loaded(self) -> DeltaTable:
@@ -200,10 +211,24 @@ class SinkCommit:
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
         """Make the batch visible; return None if it was empty or is a repeat. Errors as of :class:`BatchCommit`."""
         target = self._writer.target
-        query = target.application is None
-        offsets = read_offsets(target.checkpoint_folder, batch_id) if query else target.offsets
-        tables = {ITS_TABLE: (SinkTable(self._writer), results)}
-        return self._committer().commit(tables, batch_id, offsets).get(ITS_TABLE)
+        if target.application is not None:
+            return self._commit(SinkTable(self._writer), results, batch_id, target.offsets)
+        noted = read_offsets(target.checkpoint_folder, batch_id)
+        settings = _settings(noted)
+        due = "maintenance" in settings
+        if due:
+            before = _settings(read_offsets(target.checkpoint_folder, batch_id - 1))
+            due = settings["maintenance"] > before.get("maintenance", 0)
+        table = SinkTable(dataclasses.replace(self._writer, target=_controlled(target, settings, due=due)), due=due)
+        return self._commit(table, results, batch_id, offsets_digest(noted))
+
+    def _commit(
+        self, table: SinkTable, results: Sequence[TaskResult], batch_id: int, offsets: str | None
+    ) -> CommitSummary | None:
+        summary = self._committer().commit({ITS_TABLE: (table, results)}, batch_id, offsets).get(ITS_TABLE)
+        if summary is None:
+            table.maintain_unchanged(self._clock_us)
+        return summary
 
     def discard(self, results: Sequence[TaskResult]) -> None:
         """Remove what an attempt staged."""
@@ -212,3 +237,18 @@ class SinkCommit:
     def _committer(self) -> BatchCommitter:
         target = self._writer.target
         return BatchCommitter(target.checkpoint_folder if target.application is None else None, self._clock_us)
+
+
+def _settings(noted: bytes | None) -> Mapping[str, Any]:
+    """Return the settings of the sink in the journaled offsets of a batch."""
+    record = None if noted is None or b'"control"' not in noted else newest_record(offsets_in(noted))
+    return {} if record is None else record[SINK]
+
+
+def _controlled(target: SinkTarget, settings: Mapping[str, Any], *, due: bool) -> SinkTarget:
+    """Return a query's target with the settings that a batch has."""
+    options = target.options
+    if "target" in settings:
+        text = settings["target"]
+        options = dataclasses.replace(options, target=None if text == NO_LIMIT else StalenessTarget.parse(text))
+    return dataclasses.replace(target, options=dataclasses.replace(options, maintenance="auto") if due else options)

@@ -4,6 +4,7 @@ import os
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from kit.planned_query import PlannedQuery
 from kit.sink import Sink
 
 from upstream.conf.process_identity import Process
@@ -105,3 +106,27 @@ def test_all_rows_and_all_columns_in_forms_for_programs(shown):
 )
 def test_what_is_wrong_is_a_sentence(shown, option, value, part):
     assert part in refused("show", shown, option, value)
+
+
+def test_settings_are_printed_changed_and_undone(tmp_path):
+    query = PlannedQuery(tmp_path)
+    query.batch()
+    place = query.sink.path
+
+    def line(name):
+        (found,) = (each.split() for each in done("set", place).splitlines() if each.startswith(name))
+        return found[1:]
+
+    assert line("queue/0.budget") == ["500", "rows", "a", "batch", "live"]
+    assert line("sink.key") == ["k", "fixed"]
+    said = done("set", place, "queue.budget=20000", "sink.target = p99 < 1 s")
+    assert said.splitlines() == [
+        "queue/0.budget: default -> 20000, from the next batch on",
+        "sink.target: default -> p99 < 1 s, from the next batch on",
+    ]
+    query.batch()
+    assert line("queue/0.budget")[:4] == ["20000", "rows", "a", "batch"]
+    assert line("queue/0.budget")[-3:] == ["since", "batch", "1"]
+    assert "20000 -> default" in done("set", query.sink.checkpoint, "queue/0.budget=default")
+    assert "queue.budget=20000" in refused("set", place, "queue")
+    assert "a whole number of at least 1, auto" in refused("set", place, "queue.budget=soon")

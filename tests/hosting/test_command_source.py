@@ -11,6 +11,7 @@ from kit.registries import begun, register
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.core.feedback.checkpoint_layout import stage_folder
+from upstream.core.feedback.control import taken_in
 from upstream.core.feedback.reports import StageReport, write_report
 from upstream.hosting import command_source
 from upstream.hosting.command_source import (
@@ -54,7 +55,8 @@ def test_the_first_batch_comes_even_without_a_query(tmp_path, clock):
     start = reader.initialOffset()
     first = reader.latestOffset(start, LIMIT)
     assert (start["version"], first["version"]) == (-1, 0)
-    assert first == {"upstream_queries": str(tmp_path), "version": 0, "tick": 0, "served": None}
+    known = {"upstream_queries": str(tmp_path), "version": 0, "tick": 0, "served": None}
+    assert {name: first[name] for name in known} == known
     clock[0] += 9
     assert reader.latestOffset(first, LIMIT) == first
 
@@ -63,10 +65,13 @@ def test_a_change_on_a_disk_counts_at_once(tmp_path, clock):
     """So it is in force when `processAllAvailable` returns."""
     reader = reader_of(tmp_path)
     offset = reader.latestOffset(reader.initialOffset(), LIMIT)
+    (tmp_path / "offsets").mkdir()
     for version in (1, 2, 3):
         change(tmp_path, version)
         offset = reader.latestOffset(offset, LIMIT)
         assert offset["version"] == version
+        (tmp_path / "offsets" / f"{version * 2}").write_text("")
+    assert [taken_in(offset["taken"], version)[0] for version in (1, 2, 3)] == [0, 3, 5]
 
 
 def test_an_object_store_is_asked_for_changes_once_in_a_while(tmp_path, clock, monkeypatch):
@@ -102,7 +107,9 @@ def test_a_moved_checkpoint_starts_no_batch_by_itself(tmp_path, clock):
     change(tmp_path, 4)
     clock[0] += 1
     after = {"upstream_queries": str(tmp_path), "version": 4, "tick": 2, "served": None}
-    assert reader.latestOffset(start, LIMIT) == after
+    found = reader.latestOffset(start, LIMIT)
+    assert found.pop("taken")[-1][0] == 4
+    assert found == after
 
 
 def test_each_shard_is_woken(tmp_path):

@@ -14,6 +14,7 @@ from kit.failures import misused, unfit
 from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError, UpstreamError
+from upstream.core.feedback.control import ControlConflictError
 from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, readers_of, record, refresh
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at, registry_now
@@ -433,3 +434,13 @@ def test_tables_and_relations_stay_apart(lake):
     misused("the relation 'of_query' reads it", record, checkpoint, Change("drop", "made", delete_table=True))
     record(checkpoint, Change("drop_table", "of_query"))
     record(checkpoint, Change("drop", "made", delete_table=True))
+
+
+def test_a_change_meant_for_another_version_is_refused(tmp_path):
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "slow")
+    assert record(checkpoint, Change("alter", "slow", weight=2.0, by="one"), 1).version == 2
+    with pytest.raises(ControlConflictError, match="version 1 of the queries was given, and there is version 2"):
+        record(checkpoint, Change("alter", "slow", weight=3.0), 1)
+    assert registry_now(checkpoint).queries["slow"].weight == 2.0
+    assert Journal(checkpoint).read([2])[0].by == "one"

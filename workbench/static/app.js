@@ -2,7 +2,7 @@
 
 import { el, problem, replace } from "./dom.js";
 
-const NAMES = ["overview", "why"];
+const NAMES = ["overview", "why", "control"];
 
 const state = { table: null, page: null, shown: null, events: null, turn: 0 };
 

@@ -478,3 +478,29 @@ def test_queue_staleness_of_what_is_served():
     )
     assert (report.applied, report.ages.count, report.ages.total_s, report.ages.max_s) == (2, 2, 6.0, 4.0)
     assert report.oldest_us == 4_000_000
+
+
+@pytest.mark.parametrize("first_rows", [True, False])
+def test_a_batch_without_instructions_has_the_budget_of_the_last_change(first_rows):
+    """Also in a shard that had no row yet when the change came."""
+    store, seq = DictStore(), 0
+
+    def batch(control=None, keys=5, **changes):
+        nonlocal seq
+        frames = [to_frame(rows(range(seq, seq + keys), [1] * keys, seq))] if keys else []
+        seq += keys
+        given = None if control is None else control.to_json()
+        return QueueShard(0, plan(budget=1, **changes), store).run(frames, control=given)[1].applied
+
+    if first_rows:
+        assert batch() == 1
+    batch(Control(1, 3, unasked=4), keys=5 if first_rows else 0)
+    assert [batch(), batch()] == [4, 4]
+    batch(Control(2, 3, unasked="planned"))
+    assert [batch(), batch()] == [1, 1]
+    assert batch(Control(2, 3, unasked="last")) == 3
+    assert batch() == 3
+    batch(Control(2, 3, unasked="all"))
+    assert batch() > 5
+    batch(Control(2, 0))
+    assert batch() == 10, "a tick that changes nothing"

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
+from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.control import ControlChange, ControlLog
 from upstream.core.feedback.reports import QueueReport, ServiceReport
 from upstream.operators.queue.tick_planner import BatchCost, QueuePlanner, allot, auto_budget, check_budget
+from upstream.storage.folder import TableFolder
 
 
 def settle(fixed, per_row, pending, duration_s, batches, cost=None, budget=2000):
@@ -135,3 +138,44 @@ def test_keys_whose_rows_were_shed_count_for_the_budget():
     planner = QueuePlanner((0,), list, lambda: [ServiceReport(0, 100, 6_500_000, 6_600_000)], 100, auto=True)
     assert budget(100) == 100
     assert budget(20_000) == 200  # twice the last one at most
+
+
+def test_a_budget_changes_with_the_next_tick_which_is_due_at_once_and_is_undone(tmp_path):
+    log = ControlLog(TableFolder(str(tmp_path)))
+
+    def tick(start, now_us, **options):
+        """By a planner that knows the journal alone."""
+        folder = queue_folder(str(tmp_path), 1)
+        planner = QueuePlanner.of((0, 1), {"feedback": folder, "auto": "true", "budget": "2000"})
+        waiting = options.pop("waiting", 0)
+        if waiting:
+            planner.reports = lambda: [report(0, waiting, start["now_us"])]
+        end = planner.plan(start, now_us)
+        return end, [control.unasked for control in planner.controls(end)]
+
+    start = QueuePlanner.of((0, 1), {"feedback": queue_folder(str(tmp_path), 1), "auto": "true", "budget": "2000"})
+    offset = start.initial()
+    assert (offset["asked"], offset["queue"]) == ("auto", 1)
+    assert tick(offset, 1)[0] == offset
+    log.put(0, ControlChange("queue/1", "budget", 11, 1))
+    offset, unasked = tick(offset, 1_000_000)
+    assert (offset["tick"], offset["budget"], offset["asked"], sum(offset["shares"])) == (1, 11, "11", 11)
+    assert unasked == [6, 6], "of batches that nothing asks for"
+    assert tick(offset, 2_000_000)[0] == offset, "taken once"
+    offset, unasked = tick(offset, 2_000_000, waiting=30)
+    assert (offset["budget"], offset["shares"], unasked) == (11, [11, 0], [6, 6])
+    log.put(1, ControlChange("queue/0", "budget", 3, 1))
+    log.put(2, ControlChange("queue/1", "budget", "none", 1))
+    offset, unasked = tick(offset, 3_000_000)
+    assert (offset["budget"], offset["asked"], offset["shares"], unasked) == (
+        None,
+        "none",
+        [None, None],
+        ["all", "all"],
+    )
+    log.put(3, ControlChange("queue/1", "budget", "2 seconds", 1))
+    offset, unasked = tick(offset, 4_000_000)
+    assert (offset["budget"], offset["asked"], unasked) == (2000, "2.0 s", ["last", "last"])
+    log.put(4, ControlChange("queue/1", "budget", None, 1))
+    offset, unasked = tick(offset, 5_000_000)
+    assert (offset["budget"], offset["asked"], unasked) == (2000, "auto", ["planned", "planned"])

@@ -1,11 +1,13 @@
 """The table of one query: when a batch makes it, and when not."""
 
+import json
 import shutil
 
 import pytest
 from kit.races import commit_between
 
 from upstream.conf.errors import TableError
+from upstream.sink.maintenance.runner import last_maintained
 
 
 def test_batches_that_bring_nothing(sink):
@@ -35,3 +37,38 @@ def test_a_table_that_is_removed_during_its_first_batch_is_not_made_again(sink, 
     with pytest.raises(TableError):
         sink.commit(results, 1)
     assert not (sink.path / "_delta_log").exists()
+
+
+def journal(sink, batch, version, **settings):
+    """The offsets of a batch, planned with the controls at a version."""
+    record = {"version": version, "settings": {}, "sink": settings, "taken": []}
+    lines = ["v1", "{}", json.dumps({"progress": {}}), json.dumps({"progress": {}, "control": record})]
+    (sink.checkpoint / "offsets").mkdir(exist_ok=True)
+    (sink.checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+
+def test_a_batch_is_judged_by_the_target_in_its_journaled_offsets(sink):
+    def target(batch):
+        return sink.batch(batch, [sink.rows([(batch, 10, "a")], seq=batch)]).target
+
+    assert target(0) is None
+    journal(sink, 1, 1, target="p99 < 1 s")
+    assert target(1) == "p99 < 1.0 s"
+    journal(sink, 2, 2, target="none")
+    assert target(2) is None
+
+
+def test_maintenance_is_done_once_by_the_batch_that_took_the_request(sink):
+    def maintained(batch, *rows):
+        sink.batch(batch, *([sink.rows([row], seq=batch)] for row in rows))
+        return last_maintained(str(sink.path))
+
+    sink.options = {**sink.options, "maintenance": "off"}
+    assert maintained(0, (1, 10, "a")) is None
+    journal(sink, 1, 1, maintenance=1)
+    first = maintained(1, (2, 10, "a"))
+    assert first.checkpoint
+    journal(sink, 2, 2, maintenance=1, target="p99 < 1 s")
+    assert maintained(2, (3, 10, "a")) is None
+    journal(sink, 3, 3, maintenance=3)
+    assert maintained(3).version == sink.version() > first.version, "a batch without rows"

@@ -1,0 +1,134 @@
+"""Control tables of a query's entities: what is in force, what changed it, and changes of two browsers at once."""
+
+import json
+
+import pytest
+from kit.planned_query import PlannedQuery
+from kit.registries import begun, register
+from starlette.testclient import TestClient
+
+from upstream.conf.errors import OptionError
+from upstream.core.feedback.control import ControlConflictError
+from upstream.hosting.command_source import CommandPlanner
+from upstream.storage.folder import TableFolder
+from upstream.workbench.control import ControlTables, control_tables
+from upstream.workbench.server import create_app
+from upstream.workbench.watch import UnknownNameError, Watch
+
+BEARER = {"Authorization": "Bearer t"}
+
+
+@pytest.fixture
+def query(tmp_path):
+    query = PlannedQuery(tmp_path)
+    query.batch()
+    return query
+
+
+@pytest.fixture
+def client(query):
+    watch = Watch([str(query.sink.folder)], {})
+    watch.refresh()
+    with TestClient(create_app(watch, token="t", hosts=["testserver"]), headers=BEARER) as client:
+        yield client
+
+
+def values(tables, entity):
+    return {each["name"]: each["value"] for each in tables.entity(entity)["attributes"]}
+
+
+def test_each_entity_shows_what_its_last_batch_had(query):
+    tables = control_tables(str(query.sink.path), {})
+    assert [each["id"] for each in tables.to_json()["entities"]] == ["source/s1", "queue/0", "sink"]
+    assert values(tables, "source") == {"maxRowsPerTrigger": 40, "maxBytesPerTrigger": "none", "connector": "files"}
+    assert values(tables, "queue/0")["budget"] == "500"
+    assert values(tables, "sink")["target"] == "none"
+    assert values(tables, "sink")["key"] == "k"
+    modes = {each["name"]: each["mode"] for each in tables.entity("queue")["attributes"]}
+    assert (modes["budget"], modes["policy"]) == ("live", "restart")
+    with pytest.raises(UnknownNameError, match="source/s1"):
+        tables.entity("window")
+    with pytest.raises(OptionError, match="at a restart"):
+        tables.change("queue", "policy", "fifo", by="me")
+
+
+def test_a_change_is_pending_until_a_batch_has_taken_it_and_is_undone_by_another(query):
+    place = str(query.sink.path)
+    changed = control_tables(place, {}).change("queue", "budget", "20000", by="me")["attributes"][0]
+    assert (changed["value"], changed["changed"]["after"], changed["changed"]["taken"]) == ("500", 20000, None)
+    query.batch()
+    query.batch()
+    control_tables(place, {}).change("sink", "target", "p99 < 1 s", by="you")
+    query.batch()
+    shown = control_tables(place, {})
+    budget = shown.entity("queue")["attributes"][0]
+    change = budget["changed"]
+    assert (budget["value"], change["before"], change["by"], change["taken"]["batch"]) == ("20000", None, "me", 1)
+    assert values(shown, "sink")["target"] == "p99 < 1.0 s"
+    assert shown.entity("sink")["attributes"][0]["changed"]["taken"]["batch"] == 3
+    shown.change("queue", "budget", change["before"], by="me")
+    query.batch()
+    again = control_tables(place, {})
+    assert values(again, "queue")["budget"] == "500"
+    history = [(each["attribute"], each["before"], each["after"]) for each in again.to_json()["changes"]]
+    assert sorted(history, key=str) == sorted(
+        [("budget", None, 20000), ("target", None, "p99 < 1 s"), ("budget", 20000, None)], key=str
+    )
+
+
+def test_the_second_of_two_browsers_sees_the_change_of_the_first(client, query):
+    seen = client.get("/api/v1/entities/queue/0").json()["version"]
+
+    def change(version, value):
+        body = {"version": version, "attribute": "budget", "value": value, "by": "a"}
+        return client.patch("/api/v1/entities/queue/0", json=body)
+
+    assert change(seen, 700).json()["version"] == seen + 1
+    refused = change(seen, 900)
+    assert refused.status_code == 409
+    assert "queue/0.budget is 700" in refused.json()["error"]
+    assert change(seen + 1, 900).status_code == 200
+    assert change(seen + 2, "none of it").status_code == 400
+    query.batch()
+    assert client.get("/api/v1/entities").json()["entities"][1]["attributes"][0]["value"] == "900"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("queue/9", {"version": 0, "attribute": "budget", "value": 1}, 404),
+        ("queue/0", {"version": 0, "attribute": "shards", "value": 1}, 400),
+        ("queue/0", {"version": "0", "attribute": "budget", "value": 1}, 400),
+        ("queue/0", {"version": 0, "attribute": "budget"}, 400),
+        ("queue/0", {"version": 0, "attribute": "budget", "value": [1]}, 400),
+        ("queue/0?checkpoint=/etc", {"version": 0, "attribute": "budget", "value": 1}, 404),
+        ("sink", {"version": 0, "attribute": "maintenance", "value": "now"}, 200),
+    ],
+)
+def test_changes_are_checked(client, path, body, status):
+    assert client.patch(f"/api/v1/entities/{path}", json=body).status_code == status
+
+
+def test_weights_and_pauses_of_hosted_queries_go_through_their_registry(tmp_path):
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "slow")
+    tables = ControlTables(TableFolder(checkpoint))
+    with pytest.raises(ControlConflictError):
+        tables.change("query/slow", "weight", 4, by="me", seen=0)
+    tables.change("query/slow", "weight", "4", by="me", seen=1)
+    planner = CommandPlanner(checkpoint, (0,))
+    command = planner.plan(planner.initial(), 5)
+    (tmp_path / "cp" / "offsets").mkdir()
+    (tmp_path / "cp" / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(command)]))
+    shown = ControlTables(TableFolder(checkpoint)).change("query/slow", "paused", True, by="you")
+    weight, paused, _ = shown["attributes"]
+    assert (weight["value"], paused["value"], shown["title"]) == (4.0, True, "paused by you")
+    assert weight["changed"]["before"] == 1.0
+    assert weight["changed"]["taken"] == {"batch": 0, "at_us": 5}
+    assert (paused["changed"]["by"], paused["changed"]["taken"]) == ("you", None)
+    assert paused["changed"]["at_us"] > weight["changed"]["at_us"]
+    with pytest.raises(OptionError, match="above 0"):
+        ControlTables(TableFolder(checkpoint)).change("query/slow", "weight", "heavy", by="you")
+    back = ControlTables(TableFolder(checkpoint)).change("query/slow", "paused", "false", by="you")
+    assert values(ControlTables(TableFolder(checkpoint)), "query/slow")["paused"] is False
+    assert back["version"] == 4

@@ -1,0 +1,370 @@
+"""The control tables of a query's sources, queues and sink, and of hosted queries; changes of their attributes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
+from ..conf.units import now_us
+from ..core.feedback.checkpoint_layout import queue_folder, read_plan_record
+from ..core.feedback.control import (
+    ATTRIBUTES,
+    CONTROL,
+    NO_LIMIT,
+    SINK,
+    ControlChange,
+    ControlConflictError,
+    ControlLog,
+    ControlValue,
+    Taken,
+    newest_record,
+    taken_in,
+)
+from ..core.feedback.offsets import journaled_offsets
+from ..hosting.edits import record
+from ..hosting.journal import Change, Journal
+from ..hosting.registry import RegistryTexts
+from ..plan.fingerprint import from_json
+from ..sink.table.table import recorded_options
+from ..storage.folder import TableFolder
+from .watch import UnknownNameError, Watch
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from .bench import Bench
+    from .watch import WatchedTable
+
+__all__ = ["ControlTables", "control_tables", "routes"]
+
+_HISTORY = 200
+_QUERY = "query/"
+_WEIGHT, _PAUSED = "weight", "paused"
+_BY = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class AttributeChange:
+    """A change of an attribute as it is shown."""
+
+    version: int
+    entity: str
+    attribute: str
+    before: Any  # None: as the query was started
+    after: Any
+    at_us: int | None
+    by: str
+    taken: tuple[int, int] | None = None  # the first batch that has it, and when it was planned
+
+    def to_json(self) -> dict[str, Any]:
+        taken = None if self.taken is None else {"batch": self.taken[0], "at_us": self.taken[1]}
+        return {**vars(self), "taken": taken}
+
+
+class ControlTables:
+    """The control tables of the query of a checkpoint.
+
+    Parameters
+    ----------
+    checkpoint : TableFolder
+    table : WatchedTable or None
+        The query's table; None if there is none, or each hosted query has its own.
+    """
+
+    def __init__(self, checkpoint: TableFolder, table: WatchedTable | None = None) -> None:
+        self._checkpoint = checkpoint
+        self._table = table
+        self._log = ControlLog(checkpoint)
+        self._journal = Journal(checkpoint.location)
+        self._is_host = self._journal.settings() is not None
+        self._edits = self._journal.read(range(1, self._journal.version() + 1)) if self._is_host else []
+        self._offsets = _last_offsets(checkpoint)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the entities with their attributes, and the last changes, the newest first."""
+        changes = [*self._control_changes(), *(self._query_changes() if self._is_host else ())]
+        last = {(each.entity, each.attribute): each for each in changes}
+        found = [*self._sources(), *self._queues(), *self._sink(), *(self._queries() if self._is_host else ())]
+        for entity in found:
+            entity["version"] = len(self._edits) if entity["kind"] == "query" else self._log.version()
+            for attribute in entity["attributes"]:
+                change = last.get((entity["id"], attribute["name"]))
+                attribute["changed"] = None if change is None else change.to_json()
+        changes.sort(key=lambda each: each.at_us or 0, reverse=True)
+        return {
+            "checkpoint": self._checkpoint.location,
+            "entities": found,
+            "changes": [each.to_json() for each in changes[:_HISTORY]],
+        }
+
+    def entity(self, name: str) -> dict[str, Any]:
+        """Return one entity; raise UnknownNameError."""
+        entities: list[dict[str, Any]] = self.to_json()["entities"]
+        found = [each for each in entities if each["id"] == name]
+        if not found:
+            # `source` and `queue` name the only one, or one by its number.
+            kind, _, number = name.partition("/")
+            alike = [each for each in entities if each["id"].startswith(f"{kind}/")]
+            found = [each for at, each in enumerate(alike) if number == str(at) or (not number and len(alike) == 1)]
+        if not found:
+            raise UnknownNameError(
+                f"the query of {self._checkpoint.location} has no {name!r}",
+                expected="one of " + ", ".join(each["id"] for each in entities),
+            )
+        return found[0]
+
+    def change(self, name: str, attribute: str, value: object, *, by: str, seen: int | None = None) -> dict[str, Any]:
+        """Change an attribute from the next batch on, and return the entity.
+
+        None is the value with which the query was started. Raises ControlConflictError if there is a later change than
+        the version `seen`; None stands for the present version.
+        """
+        entity = self.entity(name)
+        known = {each["name"]: each for each in entity["attributes"]}
+        if attribute not in known or known[attribute]["mode"] != "live":
+            live = ", ".join(name for name, each in known.items() if each["mode"] == "live")
+            mode = known.get(attribute, {}).get("mode")
+            raise OptionError(
+                f"{attribute!r} of {entity['id']} cannot be changed while the query runs",
+                expected=f"one of {live}" if live else "an entity with live attributes",
+                hint="give it at a restart of the query" if mode == "restart" else "",
+            )
+        version = entity["version"] if seen is None else seen
+        if entity["id"].startswith(_QUERY):
+            query = entity["id"].removeprefix(_QUERY)
+            record(self._checkpoint.location, _query_change(query, attribute, value, by[:_BY]), version)
+        else:
+            given: Any = value  # put() checks it
+            self._log.put(version, ControlChange(entity["id"], attribute, given, now_us(), by[:_BY]))
+        return ControlTables(self._checkpoint, self._table).entity(entity["id"])
+
+    def _sources(self) -> Iterable[dict[str, Any]]:
+        for offset in self._offsets:
+            if "progress" not in offset:
+                continue
+            limits: Mapping[str, Any] | None = offset.get("limits")
+            live = () if limits is None else ATTRIBUTES["source"]
+            rows = [
+                _live(each.name, limits.get(each.name, NO_LIMIT), each.unit, each.expected)
+                for each in live
+                if limits is not None and (each.name != "idleAfter" or "idleAfter" in limits)
+            ]
+            feeds = len(offset["progress"])
+            yield {
+                "id": f"source/{offset['id']}",
+                "kind": "source",
+                "title": f"{offset['connector']}, {feeds:,} input partition{'s' if feeds != 1 else ''}",
+                "attributes": [*rows, _fixed("connector", offset["connector"])],
+            }
+
+    def _queues(self) -> Iterable[dict[str, Any]]:
+        parts = {
+            part.place: part for stage in from_json(read_plan_record(self._checkpoint.location) or ()) for part in stage
+        }
+        for offset in self._offsets:
+            if "asked" not in offset:
+                continue
+            number, (budget,) = int(offset["queue"]), ATTRIBUTES["queue"]
+            place = queue_folder("/", number).strip("/")
+            identity = parts[place].identity if place in parts else {}
+            yield {
+                "id": f"queue/{number}",
+                "kind": "queue",
+                "title": f"{offset['budget']:,} rows in the last batch" if offset["budget"] and offset["tick"] else "",
+                "attributes": [
+                    _live("budget", offset["asked"], budget.unit, budget.expected),
+                    *(_restart(name) for name in ("policy", "weight", "access_interval", "cost")),
+                    *(_fixed(name, value) for name, value in identity.items()),
+                ],
+            }
+
+    def _sink(self) -> Iterable[dict[str, Any]]:
+        if self._table is None or self._is_host:
+            return
+        last = self._table.last
+        target, maintenance = ATTRIBUTES["sink"]
+        rows = [
+            _live("target", last.target if last is not None and last.target else NO_LIMIT, "", target.expected),
+            {**_live("maintenance", None, "", maintenance.expected), "act": True},
+        ]
+        if not any("limits" in each or "asked" in each for each in self._offsets):  # nobody journals a control
+            rows = [_restart("target"), _restart("maintenance")]
+        place = {"path": self._table.location, **{f"storage.{name}": v for name, v in self._table.storage.items()}}
+        yield {
+            "id": SINK,
+            "kind": SINK,
+            "title": self._table.name,
+            "attributes": [*rows, *(_fixed(name, value) for name, value in recorded_options(place).items())],
+        }
+
+    def _queries(self) -> Iterable[dict[str, Any]]:
+        for query in RegistryTexts().after(self._edits).entries.values():
+            yield {
+                "id": f"{_QUERY}{query.name}",
+                "kind": "query",
+                "title": query.reason or "",
+                "attributes": [
+                    _live(_WEIGHT, query.weight, "", "a number above 0"),
+                    _live(_PAUSED, not query.active, "", "true or false"),
+                    _fixed("buckets", query.buckets),
+                ],
+            }
+
+    def _control_changes(self) -> list[AttributeChange]:
+        taken = {each["id"]: each["taken"] for each in self._taken()}
+        before: dict[tuple[str, str], ControlValue] = {}
+        found: list[AttributeChange] = []
+        for version, each in enumerate(self._log.changes(), 1):
+            name = each.entity, each.attribute
+            found.append(
+                AttributeChange(
+                    version, *name, before.get(name), each.value, each.at_us, each.by,
+                    taken_in(taken.get(each.entity, ()), version),
+                )
+            )  # fmt: skip
+            before[name] = each.value
+        return found
+
+    def _taken(self) -> Iterable[dict[str, Any]]:
+        for offset in self._offsets:
+            if CONTROL in offset:
+                name = f"queue/{offset['queue']}" if "asked" in offset else f"source/{offset['id']}"
+                yield {"id": name, "taken": offset[CONTROL]["taken"]}
+        newest = newest_record(self._offsets)
+        yield {"id": SINK, "taken": () if newest is None else newest["taken"]}
+
+    def _query_changes(self) -> list[AttributeChange]:
+        """Return the changes of weights, and of whether queries run, from the journal of the registry."""
+        times = self._journal.times_us()
+        commands: list[Taken] = [each["taken"] for each in self._offsets if "served" in each and "taken" in each]
+        taken: Taken = commands[0] if commands else ()
+        now: dict[tuple[str, str], Any] = {}
+        found: list[AttributeChange] = []
+        for number, whole in enumerate(self._edits, 1):
+            for each in (*(whole.parts or ()), whole):
+                for attribute, value in _values(each):
+                    name = f"{_QUERY}{each.name}", attribute
+                    by = whole.by or ("the job" if each.kind == "fail" else "")
+                    if each.kind != "create" and now.get(name) != value:
+                        found.append(
+                            AttributeChange(
+                                number, *name, now.get(name), value, times.get(number), by, taken_in(taken, number)
+                            )
+                        )
+                    now[name] = value
+        return found
+
+
+def _values(change: Change) -> Iterable[tuple[str, Any]]:
+    if change.kind == "create":
+        return (_WEIGHT, 1.0 if change.weight is None else change.weight), (_PAUSED, change.active is False)
+    if change.kind in ("activate", "deactivate", "fail"):
+        return ((_PAUSED, change.kind != "activate"),)
+    return ((_WEIGHT, change.weight),) if change.kind == "alter" and change.weight is not None else ()
+
+
+def _query_change(query: str, attribute: str, value: object, by: str) -> Change:
+    """Return the change that gives an attribute of a hosted query a new value."""
+    text = str(value).strip().lower()
+    if attribute == _PAUSED:
+        if text not in ("true", "false"):
+            raise OptionError(f"paused={value!r}", expected="true or false")
+        paused = text == "true"
+        return Change(
+            "deactivate" if paused else "activate", query, reason=f"paused by {by}" if paused else None, by=by
+        )
+    try:
+        return Change("alter", query, weight=float(text), by=by)
+    except ValueError:
+        raise OptionError(f"weight={value!r}", expected="a number above 0") from None
+
+
+def _live(name: str, value: object, unit: str, expected: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit, "mode": "live", "expected": expected}
+
+
+def _restart(name: str) -> dict[str, Any]:
+    return {"name": name, "value": None, "unit": "", "mode": "restart", "expected": ""}
+
+
+def _fixed(name: str, value: object) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": "", "mode": "fixed", "expected": ""}
+
+
+def _last_offsets(checkpoint: TableFolder) -> Sequence[Mapping[str, Any]]:
+    """Return the end offsets of the last planned batch; none before the first."""
+    batches = [int(name) for name in checkpoint.names("offsets") if name.isdigit()]
+    with contextlib.suppress(FileNotFoundError):  # no batch yet, or its file was just removed
+        found = journaled_offsets(checkpoint, max(batches, default=0))
+        return [each for each in found if isinstance(each, dict)]
+    return []
+
+
+def control_tables(location: str, storage: Mapping[str, str]) -> ControlTables:
+    """Return the control tables of the query that writes a table, or whose checkpoint is at the location."""
+    watch = Watch([location], storage)
+    checkpoint = absolute_location(location)
+    if checkpoint in watch.checkpoints:
+        return ControlTables(TableFolder(checkpoint, storage))
+    table = watch.table()
+    table.refresh()
+    return _tables(watch, table, None)
+
+
+def _tables(watch: Watch, table: WatchedTable | None, name: str | None) -> ControlTables:
+    """Return the control tables of a watched checkpoint; by default, that of the table's query, or the only one."""
+    mine = None if table is None else table.checkpoint
+    known = {*watch.checkpoints, *([] if mine is None else [mine])}
+    wanted = name or mine or (watch.checkpoints[0] if len(watch.checkpoints) == 1 else None)
+    if wanted is None or wanted not in known:
+        raise UnknownNameError(
+            f"no checkpoint is at {name}" if name else "the checkpoint of the query is not here",
+            expected="a checkpoint beside its table, or below a watched folder",
+            hint="name the checkpoint as a further location",
+        )
+    return ControlTables(TableFolder(wanted, watch.storage), table if wanted == mine else None)
+
+
+def routes(bench: Bench) -> list[Route]:
+    """Return the routes of the control tables."""
+    from .bench import Conflict  # `upstream set` works without the server's libraries
+
+    def tables(request: Request) -> ControlTables:
+        named = request.query_params
+        table = bench.watch.table(named.get("table")) if bench.watch.tables() else None
+        return _tables(bench.watch, table, named.get("checkpoint"))
+
+    def entities(request: Request) -> Any:
+        return tables(request).to_json()
+
+    def entity(request: Request) -> Any:
+        name = request.path_params["name"]
+        if request.method != "PATCH":
+            return tables(request).entity(name)
+        body = request.state.body
+        version, attribute = body.get("version"), body.get("attribute")
+        if (
+            not isinstance(version, int)
+            or isinstance(version, bool)
+            or not isinstance(attribute, str)
+            or "value" not in body
+        ):
+            raise OptionError(
+                f"a change with {', '.join(sorted(map(str, body))) or 'nothing'}",
+                expected="version, the entity's as seen; attribute; and value, or null for that of the query's start",
+            )
+        by = str(body.get("by") or "workbench")
+        try:
+            return tables(request).change(name, attribute, body["value"], by=by, seen=version)
+        except ControlConflictError as error:
+            raise Conflict(error.problem, expected=error.expected, hint=error.hint) from error
+
+    return [
+        bench.endpoint("/api/v1/entities", entities),
+        bench.endpoint("/api/v1/entities/{name:path}", entity, methods=["GET", "PATCH"]),
+    ]
