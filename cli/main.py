@@ -369,6 +369,15 @@ def serve(
     serve_tables(ServeRequest.of(tables, metrics, host, port), console, master, name_values(conf, "--conf"))
 
 
+def _print_grafana(parameter: typer.CallbackParam, wanted: bool) -> None:
+    if wanted:
+        from ..workbench import __file__ as room
+
+        name = {"dashboard": "dashboard.json", "alerts": "alerts.yaml"}[parameter.name or ""]
+        sys.stdout.write((Path(room).parent / "grafana" / name).read_text(encoding="utf-8"))
+        raise typer.Exit
+
+
 @app.command()
 def ui(
     locations: Annotated[
@@ -383,10 +392,26 @@ def ui(
         str | None,
         typer.Option(
             envvar="UPSTREAM_UI_TOKEN",
-            help="Demand this token of each request.  [dim]\\[default: a new random one][/dim]",
+            help="Expect this token in each request.  [dim]\\[default: a new random one][/dim]",
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no changes.")] = False,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Send the metrics to this OpenTelemetry collector, by OTLP over HTTP."),
+    ] = None,
+    dashboard: Annotated[
+        bool,
+        typer.Option(
+            "--dashboard", callback=_print_grafana, is_eager=True, help="Print a dashboard for Grafana, and exit."
+        ),
+    ] = False,
+    alerts: Annotated[
+        bool,
+        typer.Option(
+            "--alerts", callback=_print_grafana, is_eager=True, help="Print alert rules for Prometheus, and exit."
+        ),
+    ] = False,
     option: StorageOptions = None,
 ) -> None:
     """Show tables and their queries in a browser, until Ctrl-C. It needs no Java, and works after a query has ended.
@@ -395,8 +420,16 @@ def ui(
     """
     from .serve import show_workbench
 
+    del dashboard, alerts
     show_workbench(
-        locations, storage_options(option), _console(), host=host, port=port, token=token, control=not read_only
+        locations,
+        storage_options(option),
+        _console(),
+        host=host,
+        port=port,
+        token=token,
+        control=not read_only,
+        otlp=otlp,
     )
 
 

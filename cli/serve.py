@@ -134,8 +134,12 @@ def show_workbench(
     port: int,
     token: str | None,
     control: bool,
+    otlp: str | None = None,
 ) -> None:
-    """Serve the workbench until Ctrl-C, or raise a Failure if its libraries are missing."""
+    """Serve the workbench until Ctrl-C, or raise a Failure if its libraries are missing.
+
+    With `otlp`, the address of a collector, it exports the metrics too.
+    """
     from ..workbench.watch import Watch
 
     try:
@@ -148,4 +152,9 @@ def show_workbench(
     def started(address: str) -> None:
         console.print(f"The workbench is at {address} until Ctrl-C", markup=False)
 
-    serve_pages(Watch(locations, storage), host=host, port=port, token=token, control=control, started=started)
+    watch = Watch(locations, storage)
+    if otlp is not None:
+        from ..workbench.otlp import export_metrics
+
+        export_metrics(watch, otlp, Event())
+    serve_pages(watch, host=host, port=port, token=token, control=control, started=started)

@@ -151,6 +151,23 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
         console.print(line, style="dim")
 
 
+def print_prometheus(path: str, storage: Mapping[str, str]) -> None:
+    """Print the metrics of a table, or of the tables in a folder, in Prometheus's text format.
+
+    A process that ends has no sums, so counters over commits are left out.
+    """
+    from ..workbench.exposition import text
+    from ..workbench.metrics import MetricsCollector
+    from ..workbench.watch import Watch
+
+    watch = Watch([path], storage)
+    watch.refresh()
+    found = MetricsCollector(watch, None).families(now_us())
+    if not found:
+        raise CommandFailure(f"There is no table at {path} that a query has written.")
+    sys.stdout.write(text(found).decode())
+
+
 def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
     from rich.table import Table
 

@@ -375,6 +375,10 @@ def release(
 def status(
     table: _Table,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, or one for each query.")] = False,
+    prometheus: Annotated[
+        bool,
+        typer.Option("--prometheus", help="Print metrics for node_exporter's textfile collector, without sums."),
+    ] = False,
     option: StorageOptions = None,
 ) -> None:
     """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
@@ -383,8 +387,11 @@ def status(
 
     [bold]upstream status ./latest[/bold]
     """
-    from .status import print_status
+    from .status import print_prometheus, print_status
 
+    if prometheus:
+        print_prometheus(table, storage_options(option))
+        return
     print_status(table, as_json=as_json, storage=storage_options(option), console=_console())
 
 

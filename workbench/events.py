@@ -102,7 +102,7 @@ class EventFeed:
         return len(self._clients) >= _CLIENTS
 
     async def events(self, request: Request) -> Response:
-        """Answer with the stream of a table's commits; ``Last-Event-ID`` is the version from which it goes on."""
+        """Answer with the stream of a table's commits; ``Last-Event-ID`` is the version from which it resumes."""
         if self.is_full:
             return JSONResponse({"error": f"{_CLIENTS} pages are open", "expected": "", "hint": "close some"}, 503)
         table = self._watch.table(request.query_params.get("table")).name

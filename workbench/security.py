@@ -41,8 +41,8 @@ class Guard:
     token : str
         A request has it as a bearer token or in a cookie, which ``/?token=…`` sets.
     hosts : collection of str
-        Names in the header ``Host``; any other name is refused, so that no page elsewhere can reach a loopback
-        address by a name of its own.
+        Names in the header ``Host``; any other name is refused. So no page elsewhere can reach a loopback address by
+        a name of its own.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Collection[str]) -> None:

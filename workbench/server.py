@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..conf.errors import OptionError, UpstreamError
-from . import control, why
+from . import control, metrics, why
 from .bench import Bench, Conflict, problem
 from .events import reading
 from .security import Guard
@@ -35,7 +35,7 @@ __all__ = ["create_app", "serve"]
 STATIC = Path(__file__).parent / "static"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
-_FEATURES: tuple[ModuleType, ...] = (control, why)
+_FEATURES: tuple[ModuleType, ...] = (control, metrics, why)
 
 _log = logging.getLogger(__name__)
 

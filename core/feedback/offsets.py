@@ -280,7 +280,7 @@ class ResumePoint(NamedTuple):
 
 def resume_point(checkpoint: TableFolder) -> ResumePoint | None:
     """Return where the query of a checkpoint resumes; None if it has not begun."""
-    planned, complete = (_batches(checkpoint, folder) for folder in ("offsets", "commits"))
+    planned, complete = (noted_batches(checkpoint, folder) for folder in ("offsets", "commits"))
     if not planned:
         return None
     last = max(complete, default=None)
@@ -292,7 +292,7 @@ def resume_point(checkpoint: TableFolder) -> ResumePoint | None:
     return ResumePoint(last, complete[last], None if counts is None else counts.received, max(planned) > last)
 
 
-def _batches(checkpoint: TableFolder, folder: str) -> dict[int, int]:
+def noted_batches(checkpoint: TableFolder, folder: str) -> dict[int, int]:
     """Return when each batch that Spark has noted in a folder was noted, in microseconds."""
     return {int(each.name): each.modified_us for each in checkpoint.listing(folder) if each.name.isdigit()}
 

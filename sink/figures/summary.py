@@ -16,7 +16,7 @@ from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts
 from ...core.feedback.reports import read_queues
-from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...delta_format.latest_table import METADATA_KEY, NOTHING_YET, recorded_under
 from ...delta_format.log import commit_info, commit_infos, entry_place
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import MaintenanceResult
@@ -377,7 +377,7 @@ metadata.
 
 def complete_up_to_us(low_watermark: Any) -> int | None:
     """Return a recorded low-watermark in epoch microseconds; None if there is none or the time column has numbers."""
-    if not isinstance(low_watermark, str):
+    if not isinstance(low_watermark, str) or low_watermark == NOTHING_YET:
         return None
     return int(np.datetime64(low_watermark.removesuffix("Z"), "us").astype(np.int64))
 
