@@ -6,17 +6,17 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..conf.errors import OptionError, QueryRefusedError, SchemaError
+import pyarrow.types as patypes
+
+from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import absolute_location
 from ..conf.options import path_argument
-from ..core.rows.system_column import SYSTEM
+from ..core.rows.system_column import SYSTEM, TIMESTAMP
 from ..expressions.zones import zone_of_session
 from ..hosting.edits import declare, define_stream, record, refresh
-from ..hosting.host_plan import result_of
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
-from ..language import bind
 from ..operators.compile import places_read
 from ..operators.relations.plan.nodes import Stream
 from ..plan.nodes import Filter, InputRows, Intake, Node, Queue, Transform
@@ -25,6 +25,7 @@ from .stream import UpdateStream
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -67,7 +68,7 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
             f"a column of the stream '{name}' has a type that Arrow does not have: {error}",
             hint="cast it, or leave it out",
         ) from error
-    own = columns.remove(columns.get_field_index(SYSTEM))
+    own = columns_of(columns, stream.event_time)
     newest = _has_newest_alone(stream.plan)
     if newest and not updates:
         raise OptionError(
@@ -76,6 +77,15 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
             hint="remove the queue, or give updates=True",
         )
     return Stream(name, own, stream.key, stream.event_time, updates=updates, newest=newest)
+
+
+def columns_of(schema: pa.Schema, event_time: str) -> pa.Schema:
+    """Return a stream's columns in queries, in which an event time of dates is the instant at which its day begins."""
+    own = schema.remove(schema.get_field_index(SYSTEM))
+    at = own.get_field_index(event_time)
+    if at < 0 or not patypes.is_date(own.field(at).type):
+        return own
+    return own.set(at, own.field(at).with_type(TIMESTAMP))
 
 
 def no_event_time(name: str) -> OptionError:
@@ -107,7 +117,7 @@ def time_zone_of(session: SparkSession | None) -> str | None:
 
 
 def rows_of(name: str, registry: Registry, storage: Mapping[str, str]) -> pl.LazyFrame:
-    """Return the rows of a query's table, without a column ``row_key``.
+    """Return the rows of a query's table, without UpStream's own columns.
 
     Raises
     ------
@@ -117,13 +127,7 @@ def rows_of(name: str, registry: Registry, storage: Mapping[str, str]) -> pl.Laz
         The job has not written its table yet.
     """
     query = registry.queries[known_name(name, registry.queries, "query")]
-    rows = LatestTable(query.location, storage_options=storage).scan()
-    try:
-        bound = query.bound if query.bound is not None else bind(query.text, registry.catalog.in_zone(query.time_zone))
-    except QueryRefusedError:
-        return rows
-    added = result_of(bound.plan).row_key
-    return rows if added is None else rows.drop(added, strict=False)
+    return LatestTable(query.location, storage_options=storage).scan()
 
 
 class StoredRelations:

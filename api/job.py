@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, format_option, source_address
 from ..conf.options import path_argument
-from ..core.rows.system_column import SYSTEM
+from ..core.rows.key import Key
 from ..datasource.options import reads_changes
 from ..hosting.job_file import apply, definitions, differences
 from ..hosting.journal import Settings
@@ -20,9 +20,9 @@ from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
 from ..language.statements import CreateSource, Definition, Environment, parse, script, text_of
 from ..operators.relations.plan.nodes import Stream
-from .definitions import no_event_time, time_zone_of
+from .definitions import columns_of, no_event_time, time_zone_of
 from .queries import Queries, queries
-from .stream import UpdateStream, feed_columns, read
+from .stream import UpdateStream, feed_columns, read, spelt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -199,9 +199,9 @@ def define_sources(
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
     """Declare the stream of a statement."""
     arguments, queue, updates = arguments_of(statement)
-    if reads_changes(arguments):
-        arguments.setdefault("checkpoint", job.checkpoint)  # for the columns, which the database may add to
+    arguments.setdefault("checkpoint", job.checkpoint)  # for the columns, which the feed may add to
     with _masked(statement):
+        feed_columns(**arguments)
         stream = read(spark, **arguments)
         job.source(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
 
@@ -233,10 +233,10 @@ def _stream_of(statement: CreateSource) -> Stream | None:
         raise no_event_time(statement.name)
     if found is None:
         return None
-    schema = to_arrow_schema(found[1], timezone="UTC").remove_metadata()
-    own = schema.remove(schema.get_field_index(SYSTEM))
+    schema = to_arrow_schema(found, timezone="UTC").remove_metadata()
     newest = bool(arguments.get("coalesce")) or (queue is not None and queue["policy"] != "append")
-    return Stream(statement.name, own, found[0], time, updates=updates, newest=newest)
+    key = spelt(Key.given(arguments["key"]), found)
+    return Stream(statement.name, columns_of(schema, time), key, time, updates=updates, newest=newest)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ class UpdateStream(WindowsAndJoins):
         refuse_preimages(df, "an update stream")
         given = source_options(df)
         self.plan = InputRows(
-            _spelt(Key.given(key), df.schema), text_argument("event_time", event_time), df.schema,
+            spelt(Key.given(key), df.schema), text_argument("event_time", event_time), df.schema,
             left_out_by_source(df), frame=df, source=source_text(given), ours=given is not None,
             given=time_format_given(given, event_time, time_format, time_zone),
         )  # fmt: skip
@@ -541,22 +541,23 @@ def read(
 def feed_columns(
     path: str | None,
     *,
-    key: Sequence[str],
+    key: Sequence[str] | None,
     event_time: str | None = None,
     watermark_delay: str | None = None,
     coalesce: bool = False,
+    checkpoint: str | None = None,
     **options: object,
-) -> tuple[Key, StructType] | None:
-    """Return the key and the columns of the stream that :func:`read` would give, without a session, or its error.
+) -> StructType | None:
+    """Return the columns of the stream that :func:`read` would give, without a session, or raise its error.
 
-    None means that only Spark has one of the types.
+    None means that only Spark has one of the types. In the checkpoint of a query that has not begun, they replace those
+    that are recorded.
     """
     from ..datasource.spark_reader import check_source
 
-    keys = Key.given(key)
-    asked = _asked(keys, event_time, None, watermark_delay, coalesce, options)
-    columns = check_source({**asked, **option_texts(options), **({} if path is None else {"path": path})})
-    return None if columns is None else (_spelt(keys, columns), columns)
+    time = event_time_of(event_time, options)
+    asked = _asked(key, time, None, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
+    return check_source({**asked, **option_texts(options), **({} if path is None else {"path": path})})
 
 
 def _asked(
@@ -568,12 +569,12 @@ def _asked(
     options: Mapping[str, object],
 ) -> dict[str, str]:
     """Return the source's options for the arguments of :func:`read`."""
-    spelt = next((name for name in options if name.lower() == "eventtime"), None)
-    if spelt is not None:
+    named = next((name for name in options if name.lower() == "eventtime"), None)
+    if named is not None:
         raise OptionError(
-            f"{spelt}={options[spelt]!r}",
+            f"{named}={options[named]!r}",
             expected="event_time",
-            hint=f"write event_time={options[spelt]!r}: all steps use it",
+            hint=f"write event_time={options[named]!r}: all steps use it",
         )
     if watermark is not None and watermark_delay is not None:
         raise OptionError(
@@ -584,7 +585,7 @@ def _asked(
     return asked | ({} if policy is None else policy.options())
 
 
-def _spelt(key: Key, schema: StructType) -> Key:
+def spelt(key: Key, schema: StructType) -> Key:
     """Return a key as a schema spells it; :func:`check_columns` reports what is absent."""
     tree = json_tree(schema.jsonValue()["fields"])
     return key if key.absent(tree) else key.resolved(tree)

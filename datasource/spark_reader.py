@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.units import now_us
-from ..core.feedback.checkpoint_layout import dead_letters_folder
+from ..core.feedback.checkpoint_layout import dead_letters_folder, has_begun
 from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
 from ..core.rows.key import Key
@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def source_schema(given: Mapping[str, str]) -> StructType | str:
-    """Return the source's schema: from the user, else from the checkpoint's record, else inferred from the data."""
+def source_schema(given: Mapping[str, str], *, anew: bool = False) -> StructType | str:
+    """Return the source's schema: from the user, else from the checkpoint's record, else inferred from the data.
+
+    With `anew`, the record of a query that has not begun does not count: its options and its data may be others now.
+    """
     from ..core.rows.system_column import with_system_ddl
 
     steps, given = parse_steps(given)
@@ -60,7 +63,8 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     if common.schema is not None and common.select is None:
         return with_system_ddl(with_position(common.schema) if reads_changes(given) else common.schema)
     name = schema_name(given)
-    recorded = recorded_schema(common.checkpoint, name)
+    again = anew and common.checkpoint is not None and not has_begun(common.checkpoint)
+    recorded = None if again else recorded_schema(common.checkpoint, name)
     if recorded is not None:
         return recorded
     connector = make_connector(common, own)
@@ -226,7 +230,7 @@ def check_source(given: Mapping[str, str]) -> StructType | None:
     own: Any = parse_source_options(given)[1]
     if hasattr(own, "check_listens"):  # a connector over a network
         own.check_listens()
-    schema = source_schema(given)
+    schema = source_schema(given, anew=True)
     if isinstance(schema, str):
         try:
             schema = from_arrow_schema(arrow_schema(schema))

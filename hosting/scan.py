@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
-from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.event_times import NO_TIME, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.frames import some_at_once, split_punctuation, to_frame
-from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
+from ..core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in
 from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, computed, reason_of
@@ -160,10 +160,11 @@ class ScanStep:
     arrival, so a batch runs either all shards or none.
     """
 
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans, stream: str) -> None:
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans, stream: str, time_zone: str = "UTC") -> None:
         self._commands = commands
         self._plans = plans
         self._stream = stream
+        self._zone = time_zone  # of dates that are event times
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan: HostPlan | None = None
@@ -175,6 +176,7 @@ class ScanStep:
     def _scanned(self, table: pa.Table, plan: HostPlan) -> pa.RecordBatch:
         out = Outbox(plan.slots)
         rows, punctuation = split_punctuation(table)
+        rows = self._with_instants(rows, plan)
         for route in plan.routes.get(self._stream, {}).values() if rows.num_rows else ():
             _send(out, rows, route, plan.shards)
         bounds = self._bounds(punctuation, plan)
@@ -182,6 +184,14 @@ class ScanStep:
         newest = self._newest(rows, plan)
         out.put_to_all(control_of("scan", stream=self._stream, bounds=bounds, arrival=arrival, newest=newest))
         return out.batch()
+
+    def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
+        """Return rows in which an event time of dates is the instants at which their days begin, as queries have it."""
+        at = rows.schema.get_field_index(plan.stream(self._stream).event_time)
+        if at < 0 or not pa.types.is_date(rows.schema.field(at).type):
+            return rows
+        times = times_as(event_time_us(rows.column(at), None, self._zone), TIMESTAMP, None)
+        return rows.set_column(at, rows.schema.field(at).with_type(TIMESTAMP), times)
 
     def _newest(self, rows: pa.Table, plan: HostPlan) -> int | None:
         """Return the largest event time of some rows; None if they have none."""
@@ -200,7 +210,7 @@ class ScanStep:
         whole = punctuation.filter(pa.array(~key_mask(punctuation, others)))
         feeds = pc.fill_null(system_field(whole, "source").cast(pa.string()), "").to_pylist()
         found: dict[str, int] = {}
-        bounds = bounds_in(whole.column(stream.event_time), lambda times: event_time_us(times, None, "UTC"))
+        bounds = bounds_in(whole.column(stream.event_time), lambda times: event_time_us(times, None, self._zone))
         for feed, bound in zip(feeds, bounds.tolist(), strict=True):
             found[feed] = max(bound, found.get(feed, bound))
         return found

@@ -268,7 +268,7 @@ def in_stages(
     if checkpoint is None or not (folders or isinstance(plan, ManyStreams)):
         return frozenset[StatefulNode](), None
     place, fused = os.fspath(checkpoint), fusable(plan)
-    if has_begun(place):
+    if has_begun(folder_at(checkpoint_location(place))):
         was = from_json(read_plan_record(place) or ())  # streams without operators record nothing
         fused = fused_as(plan, was, fused)
         check_same(was, fingerprint(plan, folders, fused, checkpoint_location(place)))

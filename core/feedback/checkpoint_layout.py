@@ -108,9 +108,9 @@ _LAYOUT = 1
 _NAME = "operators.json"
 
 
-def has_begun(checkpoint: str) -> bool:
+def has_begun(checkpoint: TableFolder) -> bool:
     """Return whether Spark has journaled a batch below a checkpoint."""
-    return any(name.isdigit() for name in folder_at(checkpoint_location(checkpoint)).names("offsets"))
+    return any(name.isdigit() for name in checkpoint.names("offsets"))
 
 
 def read_plan_record(checkpoint: str) -> Any:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from upstream.api.definitions import definition_of
+from upstream.api.definitions import columns_of, definition_of
 from upstream.api.stream import UpdateStream
 from upstream.conf.errors import OptionError
 from upstream.core.rows.key import Key
@@ -58,3 +58,10 @@ def test_a_stream_has_newest_rows_alone_where_each_missing_row_has_a_newer_one()
     assert not newest(after(queued(rows()), Filter("k > 'a'", "keep")))
     with pytest.raises(OptionError, match="drops rows that a newer one supersedes"):
         newest(queued(rows()), updates=False)
+
+
+def test_an_event_time_of_dates_is_a_timestamp_in_queries():
+    dated = SCHEMA.set(1, pa.field("t", pa.date32())).insert(2, pa.field("due", pa.date32()))
+    found = columns_of(dated, "t")
+    assert found == pa.schema({"k": pa.string(), "t": pa.timestamp("us", "UTC"), "due": pa.date32()})
+    assert columns_of(SCHEMA, "t") == SCHEMA.remove(2)

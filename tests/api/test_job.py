@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from upstream.api.job import NamedStream, arguments_of, define_sources, source
+from upstream.api.job import NamedStream, arguments_of, check_definitions, define_sources, source
 from upstream.api.stream import UpdateStream
-from upstream.conf.errors import OptionError
-from upstream.language.statements import CreateSource, parse
+from upstream.conf.errors import OptionError, QueryRefusedError
+from upstream.language.statements import CreateSource, parse, script
 
 
 def arguments(text: str) -> tuple[dict[str, Any], dict[str, Any] | None, bool]:
@@ -119,3 +119,18 @@ def test_a_name_has_one_source(text):
     for wanted, sources in (([statement], [given]), ([], [given, NamedStream("B", NOTHING)])):
         with pytest.raises(OptionError, match=r"two definitions of '[bB]'"):
             define_sources(NOTHING, NOTHING, wanted, sources)
+
+
+def test_the_columns_are_checked_without_a_session(tmp_path):
+    """An event time of dates is an instant, so windows take it."""
+    (tmp_path / "shifts.csv").write_text("bus,day\n7,2026-01-02\n")
+    text = f"""
+    CREATE SOURCE shifts FROM '{tmp_path / "shifts.csv"}' WITH (key = 'BUS', event_time = 'day');
+    CREATE MATERIALIZED VIEW v AS SELECT window_end, COUNT(*) AS n
+      FROM TUMBLE(shifts, day, INTERVAL '7' DAYS) GROUP BY window_end;
+    """
+    wanted: Any = [*script(text)]
+    check_definitions(wanted, str(tmp_path / "lake"), {})
+    wrong: Any = [*script(text.replace("shifts, day,", "shifts, bus,"))]
+    with pytest.raises(QueryRefusedError, match="event time"):
+        check_definitions(wrong, str(tmp_path / "lake"), {})

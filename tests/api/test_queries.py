@@ -5,7 +5,7 @@ import pytest
 from kit.registries import COUNTS, FAST, OF_FAST
 
 import upstream as us
-from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError, TableError
+from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError
 from upstream.core.rows.key import Key
 from upstream.hosting.journal import Journal
 from upstream.testing.inputs import Input
@@ -92,17 +92,6 @@ def test_rows_are_those_of_the_querys_table(queries, tmp_path):
         queries.scan("flet")
 
 
-def test_a_key_of_texts_is_not_among_the_rows(queries, tmp_path):
-    queries.create("fleet", "SELECT COUNT(*) AS n FROM LATEST(buses)")
-    pl.DataFrame({"row_key": [""], "n": [2]}).write_delta(tmp_path / "lake" / "fleet")
-    assert queries.scan("fleet").collect().rows() == [(2,)]
-    queries.create("named", "SELECT vehicle_id, speed AS row_key FROM LATEST(buses)")
-    pl.DataFrame({"vehicle_id": ["a"], "row_key": [2.0]}).write_delta(tmp_path / "lake" / "named")
-    assert queries.scan("named").collect().rows() == [("a", 2.0)]
-    queries.deactivate("fleet")
-    assert queries.scan("fleet").collect().columns == ["n"]
-
-
 def test_explain_takes_names_and_texts(queries):
     queries.create("per_route", COUNTS)
     queries.create_view("fast", FAST)
@@ -120,7 +109,6 @@ def test_explain_takes_names_and_texts(queries):
     ("given", "part", "error"),
     [
         (stream(time=None), "no event time", OptionError),
-        (stream("k STRING, t DATE", "k", "t"), "has the type date32", SchemaError),
         ("feed/", "as us.read", OptionError),
     ],
 )

@@ -16,6 +16,10 @@ CREATE FUNCTION twice(x DOUBLE) RETURNS DOUBLE AS 'functions:twice';
 CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE twice(speed) > 0;
 CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS
   SELECT route_id, COUNT(*) AS n /* that move */ FROM moving GROUP BY route_id;
+CREATE SOURCE shifts FROM 'shifts/' WITH (key = 'bus', event_time = 'day', time_zone = 'Europe/Paris');
+CREATE SOURCE drivers FROM 'drivers/' WITH (key = 'bus', event_time = 'at');
+CREATE MATERIALIZED VIEW shifts_now AS
+  SELECT s.bus, name, day FROM LATEST(shifts) AS s JOIN LATEST(drivers) AS d ON s.bus = d.bus;
 CREATE MATERIALIZED VIEW buses_now AS SELECT COUNT(*) AS n FROM LATEST(buses);
 """
 SOURCE = f"CREATE SOURCE s FROM '{BUSES}' WITH (key = 'vehicle_id', event_time = 'timestamp');"
@@ -41,12 +45,21 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     file.write_text(FILE)
     module = "import pyarrow.compute as pc\n\ndef twice(x):\n    return pc.multiply(x, 2)\n"
     (tmp_path / "functions.py").write_text(module)
+    for folder in ("shifts", "drivers"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "shifts" / "1.csv").write_text("bus,day\n7,2026-01-02\n8,2026-07-02\n")
+    drivers = '{"bus": 7, "at": "2026-01-01T00:00:00Z", "name": "Ann"}\n'
+    (tmp_path / "drivers" / "1.json").write_text(drivers + drivers.replace("7", "8"))
     run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
     first = run_command(*run, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert f"fleet  rows: {len(expected(0))}" in first.stdout
     assert fleet(tmp_path) == expected(0)
 
+    # A later column of a feed is none of the job's.
+    (tmp_path / "shifts" / "2.csv").write_text("bus,day\n7,2026-01-03\n")
+    later = '{"bus": 8, "at": "2026-01-02T00:00:00Z", "age": 40, "name": "Bo"}\n'
+    (tmp_path / "drivers" / "0.json").write_text(later)
     edited = FILE.replace("twice(speed) > 0", "twice(speed) > 18")
     file.write_text(edited.partition("CREATE MATERIALIZED VIEW buses_now")[0])
     changed = run_command(*run, cwd=tmp_path)
@@ -60,6 +73,11 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     assert again.returncode == 0, again.stderr
     assert "Resuming after batch " in again.stderr
     assert fleet(tmp_path) == expected(9)
+    shown = done("show", "lake/shifts_now", "--order-by", "bus", "--format", "csv", cwd=tmp_path)
+    assert shown.splitlines() == [
+        "bus,name,day", "7,Ann,2026-01-02T23:00:00.000000+0000", "8,Bo,2026-07-01T22:00:00.000000+0000"
+    ]  # fmt: skip
+    assert done("show", "lake/fleet", "--format", "csv", cwd=tmp_path).splitlines()[0] == "route_id,n"
 
 
 @pytest.mark.parametrize(

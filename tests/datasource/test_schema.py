@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from upstream.datasource.spark_reader import source_schema
+from upstream.datasource.spark_reader import check_source, source_schema
 
 
 def columns(given: dict[str, str]) -> list[str]:
@@ -38,3 +38,17 @@ def test_one_folder_read_by_two_times_is_two_sources(tmp_path):
     stamped = {"eventTime": "entry", "watermark": "arrival"}
     assert columns({**first, "eventTime": "at"}) == ["k", "at", "other"]
     assert columns({**first, **stamped}) == ["k", "at", "other", "entry"]
+
+
+def test_a_check_infers_again_until_the_query_has_begun(tmp_path):
+    given, _ = feeds(tmp_path)
+    assert columns(given) == ["k", "x"]
+    (tmp_path / "a" / "rows.csv").write_text("k,x,new\n1,2,3\n")
+    assert columns(given) == ["k", "x"], "what the check has found"
+    check_source(given)
+    assert columns(given) == ["k", "x", "new"]
+    (tmp_path / "checkpoint" / "offsets").mkdir()
+    (tmp_path / "checkpoint" / "offsets" / "0").touch()
+    (tmp_path / "a" / "rows.csv").write_text("k\n1\n")
+    check_source(given)
+    assert columns(given) == ["k", "x", "new"]

@@ -6,7 +6,8 @@ import struct
 import tempfile
 from collections import Counter
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from upstream.hosting.messages import Command
 from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.scan import ScanStep, _rows, as_sent, in_order, oldest_arrival, rows_of, slots_of
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
+from upstream.operators.runtime.feeds import punctuation_rows
 
 TEXT = "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym"
 SYM = Field("sym", pa.string())
@@ -42,13 +44,13 @@ N = Field("n", pa.int64())
 START_US = int(EPOCH.timestamp() * 1_000_000)
 
 
-def scan(table, by=(SYM,), slots=(70, 80, 90)):
+def scan(table, by=(SYM,), slots=(70, 80, 90), zone="UTC"):
     def placed(plan):
         return Placement((Fragment(plan, (Route(TRADE, by),), None),), None)
 
     with patch.object(host_plan, "placed", placed):
         versions = Versions({1: {"q": (1, TEXT)}})
-        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade")
+        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade", zone)
         return [row for batch in step(iter(table.to_batches())) for row in batch.to_pylist()]
 
 
@@ -80,6 +82,23 @@ def test_every_shard_hears_of_bounds_and_of_the_newest_arrival():
         "arrival": 7,
         "newest": START_US,
     }
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("UTC", 0), ("Europe/Paris", -1)])
+def test_a_date_is_the_instant_at_which_its_day_begins(zone, hours):
+    dated = replace(TRADE, schema=TRADE.schema.set(3, pa.field("t", pa.date32())))
+    days = [date(2026, 1, 3), date(2026, 1, 2), None]
+    table = scanned(dated, frame(dated, [("a", 1.0, 1, day) for day in days]), [7, 7, 7])
+    times = pa.array([date(2026, 1, 2), None, beginning(pa.date32()).as_py()], pa.date32())
+    table = pa.concat_tables([table, punctuation_rows(table.schema, ["f", "g", "h"], 7, t=times)])
+    found = scan(table, zone=zone)
+    instants = [day and datetime(*day.timetuple()[:3], tzinfo=timezone.utc) + timedelta(hours=hours) for day in days]
+    (sent,) = (from_frame(each["frame"]) for each in found if each["frame"] is not None)
+    assert in_order([sent]).column("t").to_pylist() == instants
+    control = json.loads(found[-1]["control"])
+    second, newest = (int(instants[at].timestamp() * 1_000_000) for at in (1, 0))
+    assert control["bounds"] == {"f": second, "g": AFTER_ALL, "h": BEFORE_ALL}
+    assert control["newest"] == newest
 
 
 def test_a_feed_of_which_nothing_is_known_holds_back():

@@ -6,6 +6,7 @@ import pytest
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.checkpoint_layout import has_begun, read_plan_record, write_plan_record
+from upstream.storage.folder import folder_at
 
 
 def test_it_is_read_as_it_was_written_and_the_last_one_counts(tmp_path):
@@ -17,14 +18,14 @@ def test_it_is_read_as_it_was_written_and_the_last_one_counts(tmp_path):
 
 
 def test_a_query_has_begun_once_a_batch_is_journaled(tmp_path):
-    assert not has_begun(str(tmp_path / "none"))
+    assert not has_begun(folder_at(str(tmp_path / "none")))
     offsets = tmp_path / "offsets"
     offsets.mkdir()
     (offsets / ".0.crc").touch()
     (offsets / "0.tmp").touch()
-    assert not has_begun(str(tmp_path))
+    assert not has_begun(folder_at(str(tmp_path)))
     (offsets / "7").touch()
-    assert has_begun(str(tmp_path))
+    assert has_begun(folder_at(str(tmp_path)))
 
 
 def test_another_layout_is_refused(tmp_path):
