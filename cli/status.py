@@ -253,12 +253,12 @@ def show(
     """
     import polars as pl
 
-    from ..delta_format.scan import open_table, scan_table
+    from ..delta_format.scan import open_table, scan_table, users_columns
 
     table = open_table(path, storage)
     frame = scan_table(table)
     names = frame.collect_schema().names()
-    wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]
+    wanted = list(columns) or (names if everything else users_columns(table, names))
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise CommandFailure(f"The table has no column {', '.join(unknown)}. It has {', '.join(names)}.", MISUSED)

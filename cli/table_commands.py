@@ -53,7 +53,7 @@ def show(
         str | None, typer.Option(metavar="SQL", help='Sort the rows by this, such as "speed DESC".')
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…).")
+        bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…, row_key).")
     ] = False,
     output: Annotated[
         Format,

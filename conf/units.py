@@ -57,6 +57,18 @@ def format_duration_us(duration_us: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
 
 
+_EXACT = {
+    "day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000, "millisecond": 1_000,
+    "microsecond": 1,
+}  # fmt: skip
+
+
+def length_text(us: int) -> str:
+    """Return a duration in the largest unit of which it is a whole multiple, so that other durations differ."""
+    name, unit = next((name, unit) for name, unit in _EXACT.items() if us % unit == 0) if us else ("second", 1)
+    return f"{us // unit} {name}" + ("" if abs(us) == unit else "s")
+
+
 def parse_bytes(text: str) -> int:
     """Return the bytes of a size such as ``"32 MB"`` or ``"512k"`` (powers of 1024); raise ValueError otherwise."""
     match = _SIZE.fullmatch(text)

@@ -26,6 +26,8 @@ SEQUENCE_PROPERTY = "upstream.sequenceBy"
 BUCKETS_PROPERTY = "upstream.buckets"
 NULLS_PROPERTY = "upstream.nullMeans"
 GROUPS_PROPERTY = "upstream.columnGroups"
+ROW_KEY_PROPERTY = "upstream.rowKey"
+"""The column that a continuous query has added: the key of its result as text."""
 
 METADATA_KEY = "upstream"
 """The key of the summary in a commit's metadata."""

@@ -16,6 +16,7 @@ from ..conf.locations import absolute_location
 from ..storage.folder import TableFolder
 from .column_mapping import MODE, is_mapped, kinds_in, physical_name, physical_number
 from .deletion_vectors import read_vector
+from .latest_table import ROW_KEY_PROPERTY
 from .log import LiveFiles, LogReplay, has_early_times
 
 if TYPE_CHECKING:
@@ -239,20 +240,26 @@ _OWN = "_upstream_"
 def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:
     """Return some columns of the rows, to be read when needed; all but UpStream's own if none are named."""
     found = scan_table(table)
-    return found.select(_named(found.collect_schema().names(), columns))
+    return found.select(_named(table, found.collect_schema().names(), columns))
 
 
 def read_columns(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:
     """Return some columns of the rows in the table's types; all but UpStream's own if none are named."""
     check_readable(table)
     whole = pa.schema(table.schema().to_arrow())
-    wanted = _named(whole.names, columns)
+    wanted = _named(table, whole.names, columns)
     empty = pa.schema([whole.field(name) for name in wanted]).empty_table()
     return pa.concat_tables([empty, *read_rows(table, wanted)])
 
 
-def _named(names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
-    wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
+def users_columns(table: DeltaTable, names: Sequence[str]) -> list[str]:
+    """Return the columns that are not UpStream's own."""
+    added = table.metadata().configuration.get(ROW_KEY_PROPERTY)
+    return [name for name in names if not name.startswith(_OWN) and name != added]
+
+
+def _named(table: DeltaTable, names: Sequence[str], columns: Sequence[str] | None) -> list[str]:
+    wanted = users_columns(table, names) if columns is None else list(columns)
     absent = [name for name in wanted if name not in names]
     if absent:
         raise OptionError(f"the table has no column {', '.join(absent)}", expected="columns among " + ", ".join(names))

@@ -115,7 +115,9 @@ class Result:
         overwrite: bool = False,
     ) -> ResultTable:
         keep = "all" if self.kind == "feed" else "latest"
-        return ResultTable(incarnation, name, location, self.schema, self.key, keep, buckets, options, overwrite)
+        return ResultTable(
+            incarnation, name, location, self.schema, self.key, keep, buckets, options, overwrite, self.row_key
+        )
 
     def of(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return the plan's changes with the columns of the table, followed by their time and weight."""

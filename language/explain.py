@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ..conf.units import length_text
 from ..expressions.types import call
 from ..operators.relations.plan.bounds import StateBound, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, function_text, part_key
@@ -33,7 +34,6 @@ from ..operators.relations.plan.nodes import (
     WindowFunctions,
     WindowOver,
 )
-from ..operators.relations.plan.periods import length_text
 from ..operators.relations.plan.properties import key_of
 from .binder import Query
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ...conf.errors import CheckpointError, OptionError, SchemaError
 from ...conf.options import bytes_argument, count_argument, flag_argument, text_argument, word_argument
+from ...conf.units import length_text
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.key import NO_KEY, Key
@@ -85,8 +86,6 @@ JOIN_TIME = "join_time"
 
 ROW_NUMBERS = ("left_row", "right_row")
 """With the output ``all``: the numbers of the two rows, unique on their side; -1 for no row."""
-
-_UNITS = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,11 +342,7 @@ def on_text(sides: Sequence[JoinSide]) -> str:
 
 def distance_text(distance: int, unit_us: int | None) -> str:
     """Return the text of a distance in time, exact so that other distances have other texts."""
-    if unit_us is None:
-        return str(distance)
-    us = distance * unit_us
-    name, size = next((name, size) for name, size in _UNITS if us % size == 0)
-    return f"{us // size} {name}"
+    return str(distance) if unit_us is None else length_text(distance * unit_us)
 
 
 AsOfHow = Literal["inner", "left"]

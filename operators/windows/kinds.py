@@ -14,11 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
+from ...conf.units import length_text
 from ...core.rows.event_times import zone_named
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, affine, as_int64, fits, floor_div
 
 Attribute = Literal["time", "row number", "rank"]
 """The meaning of x: event time, row number in the stream, or rank in the partition. The formulas are the same."""
+
+
+_LENGTHS = ("range", "slide", "origin", "gap")
+
+
+def _measured(length: int, period: str | None) -> str:
+    return length_text(length) if period is None else f"{length} {period}{'' if abs(length) == 1 else 's'}"
 
 
 class Windows(abc.ABC):
@@ -35,7 +43,17 @@ class Windows(abc.ABC):
 
     def __str__(self) -> str:
         """Return the text to which a checkpoint is bound, whatever the class is named."""
-        return f"{self.word}({', '.join(f'{name} {value}' for name, value in vars(self).items())})"
+        return self.text()
+
+    def text(self, period: str | None = None) -> str:
+        """Return the specification, whose lengths in time are durations, or else numbers of periods."""
+        shown: list[str] = []
+        for each in dataclasses.fields(self):  # pyright: ignore[reportArgumentType] each kind is a dataclass
+            value = getattr(self, each.name)
+            if value != each.default:
+                measured = each.name in _LENGTHS and (period or getattr(self, "attribute", "time") == "time")
+                shown.append(f"{each.name} {_measured(value, period) if measured else value}")
+        return f"{self.word}({', '.join(shown)})"
 
     @abc.abstractmethod
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
@@ -280,6 +298,9 @@ class CalendarWindows(Windows):
 
     calendar: Calendar
     over: SlidingWindows | LandmarkWindows  # the windows, with RANGE, SLIDE and origin in periods
+
+    def __str__(self) -> str:
+        return f"{self.word}({self.calendar}, over {self.over.text(self.calendar.unit)})"
 
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
         low, high = self.over.extent(w)

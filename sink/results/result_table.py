@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.key import NO_KEY, Key
 from ...delta_format.column_mapping import Ids
-from ...delta_format.latest_table import SEQ
+from ...delta_format.latest_table import ROW_KEY_PROPERTY, SEQ
 from ..merge.batch_rows import BatchRows
 from ..merge.bucket import merger_of
 from ..merge.engines import Engine
@@ -138,6 +138,11 @@ class ResultTable:
     # more options of the sink, such as ``("durability", "power")``
     options: tuple[tuple[str, str], ...] = dataclasses.field(default=(), repr=False)  # with secrets of a store
     overwrite: bool = False  # let the first batch replace the rows of a table of another checkpoint's query
+    row_key: str | None = None  # the column with the key as text, which the query itself does not have
+
+    def properties(self) -> dict[str, str]:
+        """Return the properties that the table records."""
+        return layout_of(self).properties() | ({} if self.row_key is None else {ROW_KEY_PROPERTY: self.row_key})
 
 
 @functools.lru_cache(_TABLES)

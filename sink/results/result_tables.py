@@ -83,14 +83,14 @@ def start_of(table: ResultTable, known: KnownTable, writer: str, last: LastCommi
     try:
         layout.check_metadata(log.metadata, table.location)
     except (SchemaError, TableError):  # the query is another one now
-        return TableStart(table_writer, True, replacing_actions(log, layout.plain_schema(), ids, layout.properties()))
+        return TableStart(table_writer, True, replacing_actions(log, layout.plain_schema(), ids, table.properties()))
     return TableStart(table_writer, True)
 
 
 def _first_actions(table: ResultTable, layout: Layout, ids: Ids | None) -> list[dict[str, Any]]:
     target = target_of(table)
     check_free(target.folder)
-    configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
+    configuration = table.properties() | retention_properties(target.options.maintenance_rules({}))
     refusal = target.folder.puts_refused()
     if refusal is not None:
         raise refusal

@@ -29,6 +29,7 @@ from ...delta_format.latest_table import (
     LAYOUT_PROPERTY,
     NULLS_PROPERTY,
     OWN_COLUMNS,
+    ROW_KEY_PROPERTY,
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
@@ -54,6 +55,7 @@ _OF_LAYOUT = {
     BUCKETS_PROPERTY,
     NULLS_PROPERTY,
     GROUPS_PROPERTY,
+    ROW_KEY_PROPERTY,
 }
 
 

@@ -28,7 +28,7 @@ def test_plans_of_joins_show_what_each_side_keeps_and_what_stands_twice_once():
     )
     assert "result: a stream of the rows that come (px double, bid double)" in text
     assert "reads: quote, trade" in text
-    assert "left: rows for 0 microseconds after their time; right: rows for 5 minutes after their time" in text
+    assert "left: rows for 0 seconds after their time; right: rows for 5 minutes after their time" in text
     sub = "SELECT sym, COUNT(*) AS c FROM trade [RANGE 1 HOUR] GROUP BY sym"
     text = explained(f"SELECT a.sym FROM ({sub}) a JOIN ({sub}) b ON a.c = b.c")
     assert text.count("Aggregate by sym") == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ....conf.units import length_text
 from ....expressions.kinds import spark_name
 from ....expressions.nodes import Call, Expression, Field, fields
 from ...aggregates.sketches import sketchable
@@ -40,7 +41,7 @@ from .nodes import (
     WindowOver,
     walk,
 )
-from .periods import Partners, goes_on, length_text, moved, partners_of, period_of
+from .periods import Partners, goes_on, moved, partners_of, period_of
 
 
 @dataclass(frozen=True)

@@ -129,20 +129,6 @@ def _length_of_format(pattern: Expression) -> int | None:
     return _UNITS_US["MONTH" if "M" in letters else "YEAR"]
 
 
-def length_text(us: int) -> str:
-    """Return a duration in the largest unit of which it is a whole multiple."""
-    for name, unit in (
-        ("day", 86_400_000_000),
-        ("hour", 3_600_000_000),
-        ("minute", 60_000_000),
-        ("second", 1_000_000),
-        ("millisecond", 1_000),
-    ):
-        if us and us % unit == 0:
-            return f"{us // unit} {name}" + ("" if us == unit else "s")
-    return f"{us} microseconds"
-
-
 class Partners(NamedTuple):
     """The time range of a row's join partners."""
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from ....conf.errors import MalformedRowError, OptionError, SchemaError
 from ....conf.options import count_argument, text_argument
+from ....conf.units import length_text
 from ....core.rows.event_times import NO_TIME, check_time_zone, event_time_us
 from ....core.rows.exact_integers import Int64s
 from ....core.rows.key import Key
@@ -180,9 +181,9 @@ class WindowPlan:
             "window": str(self.windows),
             "emit": emission_text(self.emit),
             "method": self.method,
-            "allowed lateness": f"{self.lateness_us} us",
+            "allowed lateness": length_text(self.lateness_us) if self.lateness_us else "",
             "shards": str(self.shards),
-            **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
+            **({} if self.slack_us is None else {"slack": length_text(self.slack_us)}),
             **({"flush": self.flush} if self.flush == "slow" else {}),  # Spark numbers the sources of ticks
         }
 

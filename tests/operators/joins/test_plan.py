@@ -75,9 +75,12 @@ def test_two_columns_of_one_name_are_refused():
 
 def test_distances_in_words_are_exact():
     us = [7_200_000_000, 90_000_000, 1_500_000, 1_500, 7, -60_000_000, 0]
-    assert [distance_text(each, 1) for each in us] == ["2 h", "90 s", "1500 ms", "1500 us", "7 us", "-1 min", "0 h"]
+    assert [distance_text(each, 1) for each in us] == [
+        *("2 hours", "90 seconds", "1500 milliseconds", "1500 microseconds", "7 microseconds", "-1 minute"),
+        "0 seconds",
+    ]
     assert distance_text(7, None) == "7"
-    assert plan(band=TumblingBand(60), unit_us=1_000_000).identity()["within"] == "windows of 1 min"
+    assert plan(band=TumblingBand(60), unit_us=1_000_000).identity()["within"] == "windows of 1 minute"
 
 
 def test_rows_that_are_results_or_wait_keep_their_whole_system_column():
@@ -102,7 +105,7 @@ def test_the_lefts_columns_stay_as_they_are_and_the_rights_may_be_null():
     assert plan.schema.names == ["k", "a", "t", "a_right", "b", "t_right", SYSTEM]
     assert [field.nullable for field in plan.schema] == [False, False, True, True, True, True, True]
     assert plan.identity() == {
-        "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1", "early": "",
+        "as of": "t and t", "on": "k = q", "tolerance": "90 seconds", "how": "left", "shards": "1", "early": "",
     }  # fmt: skip
     assert AsOfPlan(text_side("k"), text_side("k"), tolerance=None).identity()["tolerance"] == ""
 

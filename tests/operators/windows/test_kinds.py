@@ -369,5 +369,9 @@ def test_an_unknown_zone_is_reported_with_what_to_write(zone):
 
 def test_the_text_of_windows_has_no_name_of_a_class():
     windows = CalendarWindows(Calendar("UTC", "day"), SlidingWindows(7, 1))
-    over = "sliding(range 7, slide 1, origin 0, attribute time)"
-    assert str(windows) == f"calendar(calendar day in UTC, over {over})"
+    assert str(windows) == "calendar(day in UTC, over sliding(range 7 days, slide 1 day))"
+    assert str(SlidingWindows(600_000_000, 1_500_000, -60_000_000)) == (
+        "sliding(range 10 minutes, slide 1500 milliseconds, origin -1 minute)"
+    )
+    assert str(SlidingWindows(100, 10, attribute="rank")) == "sliding(range 100, slide 10, attribute rank)"
+    assert str(SlideByTupleWindows(60_000_000, 2)) == "rows(range 1 minute, every 2)"

@@ -85,6 +85,17 @@ def test_any_batches_repeats_restarts_and_beginnings(tmp_path_factory, data):
             assert {table.name: dict(hosted.rows(table)) for table in tables} == model
 
 
+def test_a_key_that_the_query_has_added_is_none_of_the_users_columns(hosted):
+    whole = pa.schema([("row_key", pa.string()), ("n", pa.int64())])
+    table = hosted.table("a", schema=whole, key=Key(("row_key",)), row_key="row_key")
+    hosted.batch(0, [table], {"a": [("", 2)]})
+    assert LatestTable(table.location).to_polars().to_dicts() == [{"n": 2}]
+    assert LatestTable(table.location).to_arrow().column_names == ["n"]
+    own = hosted.table("a", 2, schema=pa.schema([("k", pa.int64()), ("row_key", pa.string())]))
+    hosted.batch(1, [own], {"a": [(1, "x")]})
+    assert LatestTable(table.location).to_polars().to_dicts() == [{"k": 1, "row_key": "x"}]
+
+
 OTHERS = pa.schema([("name", pa.string()), ("share", pa.float64())])
 
 

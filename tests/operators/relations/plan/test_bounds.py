@@ -7,7 +7,6 @@ from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.bounds import (
     UnboundedError,
     goes_on,
-    length_text,
     never_changes,
     state_of,
 )
@@ -140,17 +139,6 @@ def test_the_error_has_the_operator_and_the_source():
     with pytest.raises(UnboundedError) as caught:
         state_of(plan)
     assert (caught.value.node, caught.value.source) == (plan, source)
-
-
-def test_lengths_are_written_in_the_largest_unit():
-    assert [length_text(each) for each in (1, 1000, 1_500_000, 60_000_000, 86_400_000_000, 0)] == [
-        "1 microseconds",
-        "1 millisecond",
-        "1500 milliseconds",
-        "1 minute",
-        "1 day",
-        "0 microseconds",
-    ]
 
 
 T = Field("t", MOMENT)
