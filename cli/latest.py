@@ -9,7 +9,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
+from ..core.rows.system_column import SYSTEM
 from ..datasource.options import reads_changes
 from ..delta_format.append_table import count_dead_letters
 from ..storage.folder import TableFolder
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
 _BATCH_ROWS = 2_000_000
 _LOOK_S = 0.2
+_ARGUMENTS = {"buckets", "deletewhen", "expectedkeys", "metricslocation", "path", "target"}
+# Options of a table that needs every row of a key.
+_EVERY_ROW = {"columngroups", "history", "nullmeans"}
 _IN_THE_STATEMENT = ("checkpointLocation", "path", "key", "eventTime")
 # Seconds between lines if standard error is not a terminal.
 _LINE_S = 5.0
@@ -69,6 +73,7 @@ class LatestJob:
     as_json: bool = False  # print a line of JSON for each commit, and no live line
     sequence: tuple[str, ...] = ()  # columns that order the rows of a key instead of the time
     delete_when: str | None = None  # the condition under which a row deletes its key
+    of_table: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])  # options of the table
 
 
 def follow(job: LatestJob, console: Console, log: Path, until: threading.Event | None = None) -> int:
@@ -118,11 +123,44 @@ def _check(job: LatestJob) -> None:
         "metricsLocation": job.metrics, "buckets": job.buckets or recorded_options(given).get("buckets"),
     }  # fmt: skip
     given |= {name: str(value) for name, value in named.items() if value is not None}
+    given |= job.of_table
     if job.delete_when is not None:
         names = [name for name in schema.names if name.lower() == job.delete_when.strip("` ").lower()]
         given["deleteWhen"] = names[0] if names else DELETED
-        schema = schema if names else schema.add(DELETED, BooleanType())
+        if not names:
+            _check_names(job.delete_when, schema.names)
+            schema = schema.add(DELETED, BooleanType())
     check_sink(given, schema)
+
+
+def _check_names(condition: str, columns: Sequence[str]) -> None:
+    """Refuse a condition over a column that is not there. What only Spark can read passes."""
+    from ..expressions.bind import OptionText, paths_of
+    from ..expressions.places import near
+
+    text = OptionText(condition, "--delete-when")
+    try:
+        paths = paths_of(text)
+    except OptionError:
+        return
+    known = {name.lower() for name in columns}
+    for name, *_ in [] if "->" in condition else paths:  # a function of its own has names of its own
+        if name.lower() not in known:
+            own = [each for each in columns if each != SYSTEM]
+            listed = "one of " + ", ".join(own)
+            raise text.unknown(None, f"there is no column '{name}'", expected=listed, hint=near(name, own) or "")
+
+
+def divided_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options of the source, and those that only the table has and that no argument sets."""
+    from ..conf.options import documented
+    from ..datasource.options import SourceOptions
+    from ..sink.spec.options import SinkOptions
+
+    of_source, of_table = ({each.name.lower() for each in documented(group)} for group in (SourceOptions, SinkOptions))
+    of_table -= of_source | _ARGUMENTS
+    mine = {name: value for name, value in options.items() if name.lower() in of_table}
+    return {name: value for name, value in options.items() if name not in mine}, mine
 
 
 def statements_of(job: LatestJob) -> str:
@@ -134,7 +172,7 @@ def statements_of(job: LatestJob) -> str:
         "--sequence-by": job.sequence, "--expected-keys": job.expected_keys, "--target": job.target,
         "--metrics": job.metrics, "--trigger": job.trigger,
     }  # fmt: skip
-    without = ", ".join(name for name, value in given.items() if value)
+    without = ", ".join([*(name for name, value in given.items() if value), *job.of_table])
     if without:
         raise OptionError(f"a job's file has no {without}", hint="remove it")
     if job.time is None and not reads_changes(job.options):
@@ -237,6 +275,8 @@ def _source_options(job: LatestJob) -> dict[str, str]:
         **latest_options(job.key, event_time_of(job.time, job.options), job.sequence or None, job.options),
         **({} if job.source is None else {"path": job.source}),
     }
+    if any(name.lower() in _EVERY_ROW for name in job.of_table):
+        options["coalesce"] = "false"
     given = {name.lower() for name in job.options}
     if given & {"maxbytespertrigger", "maxfilespertrigger"}:
         given.add("maxrowspertrigger")
@@ -266,6 +306,7 @@ def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:
         metrics_location=job.metrics,
         sequence_by=job.sequence or None,
         delete_when=job.delete_when,
+        **job.of_table,
         **{f"storage.{name}": value for name, value in job.storage.items()},
     )
     if job.once:

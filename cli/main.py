@@ -141,7 +141,7 @@ def latest(
             "-o",
             metavar="NAME=VALUE",
             callback=with_pairs_of_the_file,
-            help="Set an option of the source, or storage.NAME=VALUE for an object store. "
+            help="Set an option of the source or of the table, or storage.NAME=VALUE for an object store. "
             "[bold]upstream options[/bold] lists them. Repeatable.",
         ),
     ] = None,
@@ -196,7 +196,8 @@ def latest(
     """Follow a feed and keep the newest row per key in a Delta table.
 
     Each batch is committed exactly once. Stop at any moment, with Ctrl-C or kill -9; the same command then resumes.
-    Rows that cannot be read go to the Delta table TABLE_dead_letters, with their place and the reason.
+    Rows that cannot be read go to the Delta table TABLE_dead_letters, with their place and the reason. If a null means
+    that a value has not changed, add -o nullMeans=unchanged.
 
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --event-time timestamp --to ./latest[/bold]
 
@@ -204,7 +205,7 @@ def latest(
     (same key and time, other content) and the staleness of the last commit. The last figures are the time up to which
     the table is complete, and the duration of the last batch.
     """
-    from .latest import LatestJob, follow, statements_of
+    from .latest import LatestJob, divided_options, follow, statements_of
 
     source, implied = source_address(source)
     options = {**implied, **name_values(option, "--option")}
@@ -218,6 +219,7 @@ def latest(
         options["select"] = select
     if where is not None:
         options["where"] = where
+    options, of_table = divided_options(options)
     base = to.rstrip("/")
     if checkpoint is None and is_remote(to):
         raise CommandFailure("The table is in an object store. Name a checkpoint with --checkpoint.", 2)
@@ -236,6 +238,7 @@ def latest(
         target=target,
         metrics=metrics,
         options=options,
+        of_table=of_table,
         storage=storage,
         conf=name_values(conf, "--conf"),
         master=master,

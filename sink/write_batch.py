@@ -136,7 +136,8 @@ def _write(
     given["path"] = path
     chosen |= {name: chosen[name].text for name in ("key", "sequenceBy") if chosen[name] is not None}
     first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
-    given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
+    given |= _texts(_those(chosen))
+    given |= _texts(completed(given, first | recorded_options(given)))
     if delete_when is not None:
         df, given["deleteWhen"] = with_deletions(df, delete_when)
     if "key" not in given and not keeps_all(given):
@@ -150,6 +151,16 @@ def _write(
     rows = to_buckets(df, layout.key, layout.buckets, partitions) if layout.key else df
     given |= {} if name is None else name.options()
     rows.write.format("upstream").mode("append").options(**given).save()
+
+
+def completed(given: Mapping[str, str], by: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not given: the sink refuses a given one that differs from the table's record."""
+    names = {name.lower() for name in given}
+    return {name: value for name, value in by.items() if name.lower() not in names}
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in options.items()}
 
 
 class LatestBatchWriter(DataSourceArrowWriter):

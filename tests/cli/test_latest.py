@@ -3,6 +3,7 @@
 import pytest
 
 from upstream.api.job import arguments_of
+from upstream.cli.latest import divided_options
 from upstream.language.statements import Create, CreateSource, script
 
 from .in_process import done, refused
@@ -67,3 +68,19 @@ def test_change_events_need_neither_key_nor_time():
 def test_what_a_file_has_not_is_refused(more, message):
     assert message in refused(*FEED, *more, "--sql")
     assert "has an event time" in refused("latest", "--from", "x", "--key", "k", "--to", "t", "--sql")
+
+
+def test_a_condition_over_a_column_that_is_not_there_needs_no_java(tmp_path):
+    (tmp_path / "feed.csv").write_text("k,t,op\na,1,u\n")
+    feed = ("latest", "--from", "feed.csv", "--key", "k", "--to", "lake", "--once")
+    found = refused(*feed, "--delete-when", "opp = 'd'", cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    assert "--delete-when=\"opp = 'd'\": there is no column 'opp'" in found
+    assert "expected: one of k, t, op" in found.lower()
+    assert "did you mean 'op'?" in found
+
+
+def test_options_of_the_table_are_its_own():
+    given = {"nullMeans": "unchanged", "Retention": "2 days", "sep": ";", "deadLetters": "d", "buckets": "4"}
+    source = {"sep": ";", "deadLetters": "d", "buckets": "4"}
+    assert divided_options(given) == (source, {"nullMeans": "unchanged", "Retention": "2 days"})
+    assert "a job's file has no nullMeans" in refused(*FEED, "-o", "nullMeans=unchanged", "--sql")

@@ -10,7 +10,7 @@ from kit.tables import read_by_key
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from upstream import write_batch
-from upstream.conf.errors import OptionError, SchemaError
+from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink.figures.summary import read_summaries
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ def test_what_is_wrong_is_reported_before_anything_runs(spark, tmp_path):
         write_batch(df, tmp_path / "table", key="nokey")
     with pytest.raises(OptionError, match="the DataFrame is a stream"):
         write_batch(spark.readStream.format("rate").load(), tmp_path / "table", key="value")
+    write_batch(df, tmp_path / "parts", key="k", event_time="t", null_means="unchanged")
+    with pytest.raises(TableError, match="has nullMeans unchanged, this query has unset"):
+        write_batch(df, tmp_path / "parts", null_means="null")
 
 
 def test_update_mode_aggregates(spark, tmp_path):
