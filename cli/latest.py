@@ -26,9 +26,10 @@ from ..core.feedback.offsets import OffsetBook
 from ..core.rows.system_column import SYSTEM
 from ..datasource.options import reads_changes
 from ..delta_format.append_table import count_dead_letters
+from ..sink.figures.waits import waits_for
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
-from .live import LiveLine, TimeEstimate, resume_text, waits_for
+from .live import LiveLine, TimeEstimate, resume_text
 from .options import duration, spark_session
 from .status import commit_line
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.units import format_duration_us, now_us
+from ..sink.figures.waits import bound_text, complete_to, feed_lines
 from .failures import MISUSED, CommandFailure
-from .live import bound_text, complete_to, feed_lines, how_rows_came, short_count
+from .live import how_rows_came, short_count
 
 if TYPE_CHECKING:
     import polars as pl

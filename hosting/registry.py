@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..conf.errors import CheckpointError
 from ..expressions.kinds import UTC
@@ -149,6 +149,10 @@ def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> R
     without reading the checkpoint. Bound queries are reused by incarnation, so a change costs as much as its own query.
     """
     journal = Journal(checkpoint)
+    return _versions_of(journal, nonce).at(journal, version)
+
+
+def _versions_of(journal: Journal, nonce: str | None = None) -> _Versions:
     with _lock:
         known = _versions.get(journal.location)
         if known is None or nonce is None or known.settings.nonce != nonce:
@@ -164,7 +168,7 @@ def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> R
         _versions.move_to_end(journal.location)
         while len(_versions) > _CHECKPOINTS:
             _versions.popitem(last=False)
-        return known.at(journal, version)
+        return known
 
 
 def registry_now(checkpoint: str) -> Registry:
@@ -172,8 +176,20 @@ def registry_now(checkpoint: str) -> Registry:
     return registry_at(checkpoint, Journal(checkpoint).version())
 
 
+def texts_now(checkpoint: str) -> tuple[RegistryTexts, Catalog, Settings]:
+    """Return the newest version without plans, with its catalog and settings: it costs no parsing of queries.
+
+    A query whose text no longer binds counts as active here.
+    """
+    journal = Journal(checkpoint)
+    known = _versions_of(journal)
+    texts = known.texts(journal, journal.version())
+    return texts, known.catalog(texts), known.settings
+
+
 _CHECKPOINTS = 8
 _KEPT = 8
+_Cached = TypeVar("_Cached")
 _lock = threading.RLock()
 
 
@@ -183,24 +199,34 @@ class _Versions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._streams = settings.catalog()
-        self._kept: OrderedDict[int, tuple[RegistryTexts, Registry]] = OrderedDict()
+        self._texts: OrderedDict[int, RegistryTexts] = OrderedDict()
+        self._kept: OrderedDict[int, Registry] = OrderedDict()
+        # Readers of texts do not wait for queries that are bound: a thousand take seconds.
+        self._reading, self._binding = threading.Lock(), threading.RLock()
+
+    def texts(self, journal: Journal, version: int) -> RegistryTexts:
+        """Return the state at a version; it costs as much as the changes since an earlier one that is cached."""
+        with self._reading:
+            if version not in self._texts:
+                earlier = [each for each in self._texts if each < version]
+                state = self._texts[max(earlier)] if earlier else RegistryTexts()
+                self._texts[version] = state.after(journal.read(range(state.version + 1, version + 1)))
+            return _newest(self._texts, version)
 
     def at(self, journal: Journal, version: int) -> Registry:
-        if version not in self._kept:
-            earlier = [each for each in self._kept if each < version]
-            state = self._kept[max(earlier)][0] if earlier else RegistryTexts()
-            state = state.after(journal.read(range(state.version + 1, version + 1)))
-            self._kept[version] = state, self._registry(state)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(version)
-        return self._kept[version][1]
+        with self._binding:
+            if version not in self._kept:
+                self._kept[version] = self._registry(self.texts(journal, version))
+            return _newest(self._kept, version)
+
+    def catalog(self, state: RegistryTexts) -> Catalog:
+        streams = {**self._streams.streams, **state.relations}
+        return dataclasses.replace(self._streams, streams=streams, views=state.views, functions=state.functions)
 
     def _registry(self, state: RegistryTexts) -> Registry:
-        streams = {**self._streams.streams, **state.relations}
-        catalog = dataclasses.replace(self._streams, streams=streams, views=state.views, functions=state.functions)
+        catalog = self.catalog(state)
         known: dict[tuple[int, str], RegisteredQuery] = {}
-        for _, registry in self._kept.values():  # the newest last
+        for registry in self._kept.values():  # the newest last
             known.update({(each.id, each.name): each for each in registry.queries.values()})
         queries = {
             name: self._registered(entry, catalog, known.get((entry.id, name))) for name, entry in state.entries.items()
@@ -212,6 +238,14 @@ class _Versions:
         if made.active and made.bound is None:
             made = _bound(made, catalog)
         return known if known is not None and known == made and known.bound is made.bound else made
+
+
+def _newest(cached: OrderedDict[int, _Cached], version: int) -> _Cached:
+    """Return a cached version, and drop those that have not been used for the longest time."""
+    cached.move_to_end(version)
+    while len(cached) > _KEPT:
+        cached.popitem(last=False)
+    return cached[version]
 
 
 _versions: OrderedDict[str, _Versions] = OrderedDict()

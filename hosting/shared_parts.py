@@ -10,7 +10,7 @@ from ..language import Query, SharedWith, bind, plan_text
 from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
-from .host_plan import HostPlan, PlacedQuery
+from .host_plan import HostPlan, HostPlans, PlacedQuery
 from .journal import found
 from .registry import RegisteredQuery, Registry, text_of
 
@@ -37,9 +37,9 @@ def shared_parts(query: Query, registry: Registry, name: str | None = None) -> M
     number = registered.id if registered is not None else registry.version + 1
     own = RegisteredQuery(number, name or "", query.text, 1.0, True, None, 1, "", query)
     others = {each.name: each for each in registry.active.values() if each.id != number}
-    plan = HostPlan.of(
-        dataclasses.replace(registry, queries={**others, own.name: own}), range(registry.settings.shards)
-    )
+    slots = range(registry.settings.shards)
+    known = HostPlans(lambda _: registry, slots)(registry.version)
+    plan = HostPlan.of(dataclasses.replace(registry, queries={**others, own.name: own}), slots, known)
     if number not in plan.queries:
         return {}
     mine = _Operators(plan.queries.pop(number))

@@ -2,6 +2,6 @@
 
 from .binder import Query, bind
 from .catalog import Catalog
-from .explain import SharedWith, plan_text
+from .explain import PlanPart, SharedWith, plan_parts, plan_text
 
-__all__ = ["Catalog", "Query", "SharedWith", "bind", "plan_text"]
+__all__ = ["Catalog", "PlanPart", "Query", "SharedWith", "bind", "plan_parts", "plan_text"]

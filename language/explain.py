@@ -61,6 +61,41 @@ def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> s
     return "\n".join([*lines, *text.of(query.plan)])
 
 
+class PlanPart(NamedTuple):
+    """An operator of a bound query, for a picture."""
+
+    key: str  # its ``part_key``
+    text: str
+    keeps: str  # its state, in words; empty without any
+    shared: SharedWith
+    inputs: tuple[str, ...]  # keys
+    reads: str = ""  # the stream or the stored relation that it is
+
+
+def plan_parts(query: Query, shared: Mapping[str, SharedWith] | None = None) -> list[PlanPart]:
+    """Return each operator of a bound query once, inputs first, without projections that only rename.
+
+    ``shared`` is as for :func:`plan_text`.
+    """
+    states = {each.node: each.keeps for each in state_of(query.plan)}
+    found: dict[str, PlanPart] = {}
+
+    def add(node: Node) -> str:
+        key = part_key(node)
+        if key in found:
+            return key
+        if len(node.inputs) == 1 and part_key(node.inputs[0]) == key:
+            return add(node.inputs[0])
+        inputs = tuple(dict.fromkeys(add(each) for each in node.inputs))
+        stream = isinstance(node, Stream)
+        sharers = SharedWith() if stream or shared is None else shared.get(key, SharedWith())
+        found[key] = PlanPart(key, _head(node), states.get(node) or "", sharers, inputs, node.name if stream else "")
+        return key
+
+    add(query.plan)
+    return list(found.values())
+
+
 def _kind(plan: Node) -> str:
     if not isinstance(plan, Changes):
         return "a relation, kept as a table"

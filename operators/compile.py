@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import weakref
 from collections.abc import Collection, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
-from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location, real_location
+from ..conf.locations import Place, absolute_location, check_apart, checkpoint_location, is_client, real_location
 from ..conf.session import check_state_store
 from ..conf.units import parse_duration_us
 from ..core.feedback.checkpoint_layout import (
@@ -19,14 +20,15 @@ from ..core.feedback.checkpoint_layout import (
     has_begun,
     read_plan_record,
     write_plan_record,
+    write_steps,
 )
-from ..core.feedback.reports import WindowReport, read_reports
+from ..core.feedback.reports import LeftOutFigures, WindowReport, read_reports
 from ..core.pushdown.at_source import paths_read, source_options
 from ..core.rows.buckets import integers_with_hash
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..delta_format.append_table import dead_letter_table
-from ..plan.explain import fusable
+from ..plan.explain import fusable, plan_steps
 from ..plan.fingerprint import (
     check_same,
     fingerprint,
@@ -79,6 +81,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ..core.pushdown.source_steps import ArrowStep
+
+
+_LOG = logging.getLogger("upstream")
 
 
 def places_read(plan: Node) -> tuple[Place, ...]:
@@ -211,6 +216,10 @@ class BoundStream:
         """The tables of dead letters that its inputs name."""
         return places_aside(self.plan)
 
+    def record(self, checkpoint: str) -> None:
+        """Record the steps below the query's checkpoint, as :func:`record_steps`."""
+        record_steps(self.plan, checkpoint)
+
     def check_every_row(self, otherwise: str) -> None:
         """Refuse a stream in which rows are missing or repeated; `otherwise` is the wrong result."""
         check_complete(self.plan.left_out, otherwise)
@@ -237,8 +246,26 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
     EnvironmentMissingError if the state store cannot hold their state.
     """
     first = plans[0]
-    found, fused = _bound_to(ManyStreams(first.key, first.time, first.schema, inputs=tuple(plans)), checkpoint)
+    whole = ManyStreams(first.key, first.time, first.schema, inputs=tuple(plans))
+    found, fused = _bound_to(whole, checkpoint)
+    if checkpoint is not None:
+        record_steps(whole, checkpoint)
     return [BoundStream(plan, _build(plan, _PlanFolders(found, fused, checkpoint))) for plan in plans]
+
+
+def record_steps(plan: Node, checkpoint: str | os.PathLike[str]) -> None:
+    """Record the steps of a query below its checkpoint, for other processes to show. A failure only causes a warning.
+
+    A client of Spark Connect records nothing: the checkpoint is on its server.
+    """
+    if is_client(plan.session):
+        return
+    place = checkpoint_location(os.fspath(checkpoint))
+    folders = places(plan, place)
+    fused = in_stages(plan, folders, place)[0] if folders else fusable(plan)
+    steps = [each._asdict() for each in plan_steps(plan, folders, fused, place)]
+    folder = folder_at(place)
+    LeftOutFigures("the record of the steps", folder, _LOG).attempt(lambda: write_steps(folder, steps))
 
 
 def _bound_to(

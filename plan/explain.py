@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from html import escape
-from textwrap import wrap
 from typing import NamedTuple
 
 from .fingerprint import operators
-from .nodes import Map, Node, Reorder, StatefulNode, Window
+from .nodes import InputRows, Intake, ManyStreams, Map, Node, Reorder, StatefulNode, Window, walk
+from .picture import StepBox, draw
 
 
 class PlanText(str):
@@ -99,88 +99,53 @@ def _where(node: Map) -> str:
     return f"in the worker of the {before.word}" if isinstance(before, StatefulNode) else "where the rows are read"
 
 
-_WIDTH, _GAP, _LINE, _PADDING = 420, 40, 16, 10
-_LETTERS = 62
-_STYLE = (
-    "text{font:12px sans-serif;fill:#1f2430}.step{font-weight:bold}.fact{fill:#5a6275}"
-    "rect{fill:#ffffff;stroke:#8a93a6}.operator{fill:#eef4ff;stroke:#3566c4}path{stroke:#8a93a6;fill:none}"
-)
-
-
-class _Box(NamedTuple):
-    node: Node
-    left: float
-    top: float
-    lines: tuple[tuple[str, str], ...]
-
-    @property
-    def height(self) -> float:
-        return len(self.lines) * _LINE + 2 * _PADDING
-
-    @property
-    def middle(self) -> float:
-        return self.left + _WIDTH / 2
-
-
 def draw_plan(
     plan: Node, folders: Mapping[StatefulNode, str] | None = None, fused: Collection[StatefulNode] = ()
 ) -> str:
     """Return the steps of a plan as SVG, each with the facts of :func:`~upstream.plan.explain.explain_plan`."""
-    boxes = _placed(plan, folders or {}, fused)
-    size = max(box.left for box in boxes) + _WIDTH + _GAP, max(box.top + box.height for box in boxes) + _GAP
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[0]:.0f}" height="{size[1]:.0f}">',
-            f'<style>{_STYLE}</style><rect width="100%" height="100%" style="fill:#f7f8fa;stroke:none"/>',
-            *_arrows(boxes),
-            *(line for box in boxes for line in _drawn(box)),
-            "</svg>",
-        ]
-    )
+    return draw([each.box for each in plan_steps(plan, folders or {}, fused)])
 
 
-def _placed(plan: Node, folders: Mapping[StatefulNode, str], fused: Collection[StatefulNode]) -> list[_Box]:
-    """Return the boxes of all steps, inputs first. Each branch has a column; a step is below its lowest input."""
-    boxes: list[_Box] = []
-    columns = 0
+class PlanStep(NamedTuple):
+    """A step of a plan, for a picture and for programs that have only its record."""
 
-    def place(node: Node) -> _Box:
-        nonlocal columns
-        before = [place(each) for each in node.inputs]
-        if before:
-            left = (before[0].left + before[-1].left) / 2
-            top = max(box.top + box.height for box in before) + _GAP
-        else:
-            left, top = _GAP + columns * (_WIDTH + _GAP), _GAP
-            columns += 1
-        lines = [("step", line) for line in wrap(node.text, _LETTERS)]
-        lines += [("fact", line) for fact in facts_of(node, folders, fused) for line in wrap(fact, _LETTERS)]
-        boxes.append(_Box(node, left, top, tuple(lines)))
-        return boxes[-1]
+    name: str  # unique in the plan
+    kind: str  # "source", "input" (any DataFrame), "operator", "step", or "query" where streams meet
+    text: str
+    facts: tuple[str, ...]
+    inputs: tuple[str, ...]  # names of steps
+    folder: str = ""  # of its reports, relative to the checkpoint
 
-    place(plan)
-    return boxes
+    @property
+    def box(self) -> StepBox:
+        return StepBox(self.name, self.text, self.facts, self.inputs, self.kind if self.kind != "input" else "operator")
 
 
-def _arrows(boxes: list[_Box]) -> Iterator[str]:
-    """Yield an arrow from each step to the next.
+def plan_steps(
+    plan: Node,
+    folders: Mapping[StatefulNode, str],
+    fused: Collection[StatefulNode] = (),
+    checkpoint: str | None = None,
+) -> list[PlanStep]:
+    """Return each step of a plan once, inputs first.
 
-    A step in two branches has a box in each, so each box has one arrow.
+    With a checkpoint, the folders of reports below it are apart from the facts.
     """
-    waiting: list[_Box] = []
-    for box in boxes:
-        count = len(box.node.inputs)
-        for before in waiting[len(waiting) - count :] if count else []:
-            bottom = before.top + before.height
-            yield f'<path d="M{before.middle:.0f},{bottom:.0f} L{box.middle:.0f},{box.top:.0f}"/>'
-        waiting = [*waiting[: len(waiting) - count], box]
+    names: dict[Node, str] = {}
+    found: list[PlanStep] = []
+    for node in walk(plan):
+        names[node] = f"step-{len(names)}"
+        folder = folders.get(node, "") if isinstance(node, StatefulNode) and checkpoint is not None else ""
+        facts = facts_of(node, folders if checkpoint is None else {}, fused)
+        before = tuple(names[each] for each in node.inputs)
+        place = folder.removeprefix((checkpoint or "").rstrip("/") + "/")
+        found.append(PlanStep(names[node], _kind(node), node.text, tuple(facts), before, place))
+    return found
 
 
-def _drawn(box: _Box) -> Iterator[str]:
-    kind = "operator" if isinstance(box.node, StatefulNode) else "plain"
-    yield (
-        f'<rect class="{kind}" x="{box.left:.0f}" y="{box.top:.0f}" width="{_WIDTH}" height="{box.height:.0f}" rx="4"/>'
-    )
-    for number, (style, line) in enumerate(box.lines, start=1):
-        x, y = box.left + _PADDING, box.top + _PADDING + number * _LINE - 4
-        yield f'<text class="{style}" x="{x:.0f}" y="{y:.0f}">{escape(line)}</text>'
+def _kind(node: Node) -> str:
+    if isinstance(node, ManyStreams):
+        return "query"
+    if isinstance(node, StatefulNode):
+        return "input" if isinstance(node, Intake) else "operator"
+    return "source" if isinstance(node, InputRows) else "step"

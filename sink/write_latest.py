@@ -81,6 +81,7 @@ class CheckpointStream(Protocol):
     def aside(self) -> tuple[Place, ...]: ...
     def without_single_keys(self) -> Self: ...
     def check_every_row(self, otherwise: str) -> None: ...
+    def record(self, checkpoint: str) -> None: ...
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
 
@@ -220,6 +221,7 @@ def write_latest(
         check_apart([("path", path)], [*known, *(() if checkpoint is None else (("the checkpoint", checkpoint),))])
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metrics_location}
         given |= {"sequenceBy": sequence}
+        _record(bound, checkpoint)
         return _merged(df, path, key, time, {**options, **given}, delete_when, checkpoint)
     if bound is not None:
         letters, others = _dead_letters(bound.aside, options)
@@ -254,7 +256,16 @@ def write_latest(
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     observed = with_checkpoint(observed, checkpoint, place.storage)
+    _record(stream, checkpoint)
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+def _record(stream: DataFrame | CheckpointStream | None, checkpoint: str | None) -> None:
+    """Record the steps of a stream that has them below the query's checkpoint."""
+    from pyspark.sql import DataFrame
+
+    if stream is not None and checkpoint is not None and not isinstance(stream, DataFrame):
+        stream.record(checkpoint)
 
 
 def _bound(updates: KeyedStream, checkpoint: str | None, key: Key | None, newest: bool) -> CheckpointStream:

@@ -8,7 +8,6 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -21,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..conf.errors import OptionError, UpstreamError
-from . import control, metrics, why
+from . import control, metrics, plan_view, why
 from .bench import Bench, Conflict, problem
 from .events import reading
 from .security import Guard
@@ -35,7 +34,7 @@ __all__ = ["create_app", "serve"]
 STATIC = Path(__file__).parent / "static"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
-_FEATURES: tuple[ModuleType, ...] = (control, metrics, why)
+_FEATURES = (control, metrics, plan_view, why)
 
 _log = logging.getLogger(__name__)
 

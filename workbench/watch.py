@@ -338,7 +338,8 @@ def _below(location: str, depth: int) -> Iterator[tuple[str, str]]:
 def _kind(folder: TableFolder) -> str | None:
     if folder.names(_LOG):
         return "table"
-    return "checkpoint" if folder.has("metadata") and folder.names("offsets") else None
+    begun = folder.has("metadata") and folder.names("offsets")
+    return "checkpoint" if begun or folder.has("queries/streams.json") else None
 
 
 def checkpoint_of(folder: TableFolder, query_id: str) -> str | None:

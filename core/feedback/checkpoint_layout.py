@@ -134,3 +134,21 @@ def write_plan_record(checkpoint: str, stages: Any) -> None:
     place = folder_at(checkpoint_location(checkpoint)).below(PLAN)
     content = json.dumps({"layout": _LAYOUT, "stages": stages}, indent=1).encode()
     write_whole(place, _NAME, lambda stream: stream.write(content))
+
+
+_STEPS = "steps.json"
+
+
+def read_steps(checkpoint: TableFolder) -> list[dict[str, Any]] | None:
+    """Return the steps of the query as its last start recorded them; None without a record of this layout."""
+    try:
+        found: Any = json.loads(checkpoint.below(PLAN).read(_STEPS))
+    except FileNotFoundError:
+        return None
+    return found["steps"] if found["layout"] == _LAYOUT else None
+
+
+def write_steps(checkpoint: TableFolder, steps: Any) -> None:
+    """Replace the record of a query's steps, a JSON value: for people, since no query depends on it."""
+    content = json.dumps({"layout": _LAYOUT, "steps": steps}, indent=1).encode()
+    write_whole(checkpoint.below(PLAN), _STEPS, lambda stream: stream.write(content))

@@ -2,9 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.cli.live import LiveLine, TimeEstimate, complete_to, feed_lines, short_count, waits_for
+from upstream.cli.live import LiveLine, TimeEstimate, short_count
 from upstream.core.feedback.offsets import SourceCounts
-from upstream.sink.figures.summary import CommitSummary
 
 from .commits import commit
 
@@ -74,11 +73,7 @@ def test_rate_is_over_the_last_five_seconds():
     assert line.rows_per_second(10.1) == 0
 
 
-def test_times_and_counts_in_the_line():
-    assert complete_to(commit(low_watermark="2016-11-24T22:50:00.000000Z")) == "2016-11-24 22:50:00 UTC"
-    assert complete_to(commit(low_watermark=17)) == "17"
-    assert complete_to(commit(low_watermark=None, low_watermarks={"feed": None})) == "the end"
-    assert complete_to(commit(low_watermark=None, low_watermarks={})) == "no known time"
+def test_counts_in_the_line():
     assert [short_count(number) for number in (0, 1234.4, 1_234_567, 2.5e9)] == ["0", "1,234", "1.23 M", "2.50 G"]
 
 
@@ -100,47 +95,3 @@ def test_remaining_is_not_reported_before_it_is_known():
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
     remaining.report(120, 10, 1.0)  # more came than was taken
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
-
-
-S = 1_000_000
-
-
-def offset(**bounds: int | None) -> dict[str, object]:
-    return {
-        "progress": {f"/in/{feed}": {"bound": bound} for feed, bound in bounds.items()},
-        "heard": {f"/in/{feed}": 10 * S for feed in bounds},
-        "ended": ["/in/over"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        ({"a": 100 * S}, ""),
-        ({"a": 100 * S, "b": 100 * S + 1}, ""),
-        ({"a": 100 * S, "b": None}, ""),
-        ({"a": 100 * S, "over": 0}, ""),
-        ({"a": 100 * S, "b": 70 * S}, "1 feed waits for b, 30.0 s behind, silent for 5.0 s"),
-        ({"a": 100 * S, "b": 70 * S, "c": 80 * S}, "2 feeds wait for b, 30.0 s behind, silent for 5.0 s"),
-    ],
-)
-def test_who_waits_for_whom(bounds, expected):
-    assert waits_for(offset(**bounds), 15 * S) == expected
-
-
-def marks(at_s: int, **low: int | None) -> CommitSummary:
-    least = min((bound for bound in low.values() if bound is not None), default=None)
-    return commit(at_s, committed_at_us=at_s * S, low_watermarks=low, low_watermark=least)
-
-
-def test_a_line_for_each_feed_reports_which_holds_the_others_back_and_how_long():
-    summaries = [marks(0, a=1, b=5, c=None), marks(10, a=2, b=6, c=None), marks(40, a=2, b=7, c=None)]
-    assert feed_lines(summaries) == [
-        "a: complete to 2; the others wait for it, for 30.0 s now",
-        "b: complete to 7",
-        "c: ended",
-    ]
-    assert feed_lines([marks(0, a=2, b=2)]) == ["a: complete to 2", "b: complete to 2"]
-    assert waits_for({}, 0) == ""
-    assert feed_lines([]) == []
-    assert feed_lines([commit(0)]) == []

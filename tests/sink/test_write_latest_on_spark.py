@@ -121,6 +121,9 @@ class InArrow:
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:
         return map_in_arrow(self.df, step, schema)
 
+    def record(self, checkpoint: str) -> None:
+        """It has no steps."""
+
 
 def as_it_is(df: DataFrame) -> DataFrame:
     return df

@@ -5,7 +5,13 @@ import json
 import pytest
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.feedback.checkpoint_layout import has_begun, read_plan_record, write_plan_record
+from upstream.core.feedback.checkpoint_layout import (
+    has_begun,
+    read_plan_record,
+    read_steps,
+    write_plan_record,
+    write_steps,
+)
 from upstream.storage.folder import folder_at
 
 
@@ -34,3 +40,14 @@ def test_another_layout_is_refused(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 2}))
     with pytest.raises(CheckpointError, match="has layout 2"):
         read_plan_record(str(tmp_path))
+
+
+def test_the_steps_of_the_last_start_are_read_and_those_of_another_layout_are_unknown(tmp_path):
+    folder = folder_at(str(tmp_path / "cp"))
+    assert read_steps(folder) is None
+    write_steps(folder, [])
+    write_steps(folder, [{"name": "step-0"}])
+    assert read_steps(folder) == [{"name": "step-0"}]
+    path = tmp_path / "cp" / "upstream-plan" / "steps.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 2}))
+    assert read_steps(folder) is None

@@ -12,8 +12,9 @@ from kit.tables import read_frame, read_letters
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
-from upstream.core.feedback.checkpoint_layout import reorder_folder
+from upstream.core.feedback.checkpoint_layout import read_steps, reorder_folder
 from upstream.core.feedback.reports import ReorderReport, read_reports
+from upstream.storage.folder import TableFolder
 
 pytestmark = pytest.mark.spark
 
@@ -116,6 +117,9 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     assert described.columns["window_start"] == described.columns["window_time"] == "bounded"
     newest = {name: max(row[2] for row in found) for name, found in files.items()}
     assert described.places[2].apart == newest["b"] - newest["a"]
+    steps = read_steps(TableFolder(str(tmp_path / "checkpoint"))) or []
+    assert [each["kind"] for each in steps] == ["input", "input", "step", "operator", "operator"]
+    assert [each["folder"] for each in steps[3:]] == ["upstream-reorder/0", "upstream-windows/0"]
 
 
 def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):

@@ -1,0 +1,273 @@
+"""The time up to which a commit is complete, and the input partition, queue or stage that its oldest answer awaits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ...conf.units import format_duration_us
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+from ...delta_format.latest_table import NOTHING_YET
+from .summary import CommitSummary, complete_up_to_us
+
+
+def bound_text(value: Any) -> str:
+    """Return a bound as ISO text to the millisecond, rounded down without trailing zeros; a number is unchanged."""
+    if not isinstance(value, str):
+        return str(value)
+    body, dot, fraction = value.replace("T", " ", 1).removesuffix("Z").partition(".")
+    return (body + (dot + fraction[:3]).rstrip("0").rstrip(".")) + (" UTC" if value.endswith("Z") else "")
+
+
+def complete_to(summary: CommitSummary) -> str:
+    """Return the time up to which the table is complete, as text for people."""
+    if summary.low_watermark is not None:
+        return bound_text(summary.low_watermark)
+    return "the end" if has_ended(summary) else "no known time"
+
+
+def has_ended(summary: CommitSummary) -> bool:
+    """Return whether all feeds in the commit's summary have ended."""
+    return bool(summary.low_watermarks) and all(bound is None for bound in summary.low_watermarks.values())
+
+
+# Smaller differences are not shown: feeds are never at quite the same point.
+_APART_US = 1_000_000
+_MOST = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Laggard:
+    """The input partition that holds the low-watermark back."""
+
+    feed: str
+    waiting: int  # how many other partitions wait for it
+    behind: int | None  # how far it is behind the most advanced one; None before it has a low-watermark
+    silent_us: int | None  # since its last rows, or since its low-watermark last moved; None if unknown
+    rows: int = 0  # received, if it has no low-watermark
+    micros: bool = True  # whether `behind` is in microseconds; else in the unit of a numeric time column
+
+    @property
+    def name(self) -> str:
+        """The last part of a path, which distinguishes partitions in a line."""
+        return self.feed.rstrip("/").rpartition("/")[2] or self.feed
+
+    @property
+    def age_us(self) -> int | None:
+        """How long others have waited for it, as far as that is known."""
+        return self.silent_us if self.silent_us is not None else self.behind if self.micros else None
+
+    @property
+    def silence(self) -> str:
+        return "" if self.silent_us is None else f", silent for {format_duration_us(self.silent_us)}"
+
+    @property
+    def distance(self) -> str:
+        behind = self.behind or 0
+        return format_duration_us(behind) if self.micros else f"{behind:,}"
+
+    @property
+    def reason(self) -> str:
+        """Why an answer waits, for people."""
+        if self.behind is None:
+            rows = f"its {self.rows:,} rows are too few" if self.rows else "it has too few rows"
+            return f"waits for {self.name}: {rows} for a low-watermark"
+        return f"waits for {self.name}" + (self.silence or f", {self.distance} behind")
+
+
+def laggard_of(offset: Mapping[str, Any], now_us: int) -> Laggard | None:
+    """Return the laggard of a source by its whole offset; None for partitions that are close together, or a single one.
+
+    `now_us` is the time at which its silence is judged.
+    """
+    progress: Mapping[str, Any] = offset.get("progress", {})
+    ended = set(offset.get("ended", ()))
+    bounds = {
+        feed: state["bound"]
+        for feed, state in progress.items()
+        if feed not in ended and state["bound"] not in (None, AFTER_ALL)
+    }
+    for feed, bound in bounds.items():
+        if bound == BEFORE_ALL:
+            return Laggard(feed, len(bounds) - 1, None, None, progress[feed].get("received", 0))
+    if len(bounds) < 2:
+        return None
+    last = min(bounds, key=lambda feed: bounds[feed])
+    apart = max(bounds.values()) - bounds[last]
+    heard = offset.get("heard", {}).get(last)
+    silent = None if heard is None else max(now_us - heard, 0)
+    return None if apart < _APART_US else Laggard(last, len(bounds) - 1, apart, silent)
+
+
+def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
+    """Return the feed that holds the others back, from the source's offset in Spark's progress report.
+
+    The text is empty for a single feed, and for feeds that are close together.
+    """
+    found = laggard_of(offset, now_us)
+    if found is None:
+        return ""
+    if found.behind is None:
+        return f"the others wait for {found.name}: its {found.rows} rows are too few for a low-watermark"
+    others = f"{found.waiting} feeds wait" if found.waiting > 1 else "1 feed waits"
+    return f"{others} for {found.name}, {found.distance} behind{found.silence}"
+
+
+def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
+    """Return a line for each feed of the last commit, those that hold the low-watermark back first.
+
+    Such a line includes how long the feed has been at its low-watermark, as far as the summaries (oldest first) go
+    back.
+    """
+    if not summaries:
+        return []
+    last = summaries[-1]
+    live = {feed: bound for feed, bound in last.low_watermarks.items() if bound not in (None, NOTHING_YET)}
+    if len(last.low_watermarks) < 2:
+        return []
+    lines: list[str] = []
+    for feed in sorted(last.low_watermarks, key=lambda each: _turn(last.low_watermarks[each], each)):
+        bound = last.low_watermarks[feed]
+        if bound is None:
+            lines.append(f"{feed}: ended")
+            continue
+        if bound == NOTHING_YET:
+            lines.append(f"{feed}: too few rows for a low-watermark; the others wait for it")
+            continue
+        held = bound == last.low_watermark and max(live.values()) != bound
+        lines.append(f"{feed}: complete to {bound_text(bound)}" + (_standing_text(summaries, feed) if held else ""))
+    return lines[:_MOST] + ([f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else [])
+
+
+def _turn(bound: Any, feed: str) -> tuple[int, Any, str]:
+    """Return a sort key: feeds that hold the others back come first, ended feeds last."""
+    if bound == NOTHING_YET:
+        return 0, 0, feed
+    return (2, 0, feed) if bound is None else (1, bound, feed)
+
+
+def _standing_text(summaries: Sequence[CommitSummary], feed: str) -> str:
+    for_us = _standing_us(summaries, feed)
+    since = f", for {format_duration_us(for_us)} now" if for_us else ""
+    return f"; the others wait for it{since}"
+
+
+def _standing_us(summaries: Sequence[CommitSummary], feed: str) -> int:
+    """Return how long a feed has been at its low-watermark at the last commit."""
+    last = same = summaries[-1]
+    for each in reversed(summaries):
+        if each.query_id != last.query_id:
+            continue
+        if each.low_watermarks.get(feed) != last.low_watermarks[feed]:
+            break
+        same = each
+    return last.committed_at_us - same.committed_at_us
+
+
+def laggard_among(summaries: Sequence[CommitSummary], now_us: int) -> Laggard | None:
+    """Return the laggard at the last of some commits, oldest first, as far as their summaries show it.
+
+    It serves where the journal has lost the batch's offset: silence counts from the commit that moved the low-watermark
+    last.
+    """
+    marks = summaries[-1].low_watermarks
+    live = {feed: bound for feed, bound in marks.items() if bound is not None}
+    early = next((feed for feed, bound in live.items() if bound == NOTHING_YET), None)
+    if early is not None:
+        return Laggard(early, len(live) - 1, None, None)
+    if len(live) < 2:
+        return None
+    micros = all(isinstance(bound, str) for bound in live.values())
+    at: dict[str, Any] = {feed: complete_up_to_us(bound) if micros else bound for feed, bound in live.items()}
+    last = min(at, key=lambda feed: at[feed])
+    apart = max(at.values()) - at[last]
+    if apart < (_APART_US if micros else 1):
+        return None
+    silent = _standing_us(summaries, last) + max(now_us - summaries[-1].committed_at_us, 0)
+    return Laggard(last, len(live) - 1, apart, silent, micros=micros)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageBacklog:
+    """Rows or results that a stage of a plan holds."""
+
+    stage: str  # its name in the plan
+    text: str  # for people, such as "the window holds 3,200 rows"
+    since_us: int | None = None  # the oldest arrival among them; None if unknown
+    needs: str = ""  # the low-watermark that would release the first of them
+
+
+@dataclasses.dataclass(frozen=True)
+class OldestWait:
+    """The place where the oldest answer of a commit waits."""
+
+    kind: Literal["partition", "queue", "stage", "nothing"]
+    name: str  # of the input partition, or of the stage
+    reason: str  # such as "waits for vehicles/2, silent for 34.0 s"
+    complete: str  # the time up to which the table is complete
+    age_us: int | None = None  # how long it has waited; None if unknown
+
+    @property
+    def sentence(self) -> str:
+        return f"complete to {self.complete}; {self.reason}"
+
+
+def oldest_wait(
+    summaries: Sequence[CommitSummary],
+    offsets: Sequence[Mapping[str, Any]],
+    now_us: int,
+    held: Sequence[StageBacklog] = (),
+    *,
+    queue: str = "queue",
+    complete: str | None = None,
+) -> OldestWait:
+    """Return where the oldest answer of the last of some commits (oldest first) waits.
+
+    `offsets` are the whole ones of the commit's sources, or none if the journal has lost them. `held` is what stages
+    hold, and `queue` the name of the stage that the commit's own figures of a queue are about. A stage that waits for
+    the low-watermark waits for the partition that holds the low-watermark back. `complete` replaces the time in the
+    summary.
+    """
+    last = summaries[-1]
+    complete = complete_to(last) if complete is None else complete
+    found = [laggard for each in offsets if (laggard := laggard_of(each, now_us)) is not None]
+    slow = max(found, key=lambda each: (each.behind is None, each.age_us or 0), default=None)
+    slow = laggard_among(summaries, now_us) if slow is None and not offsets else slow
+    waits: list[OldestWait] = []
+    if slow is not None:
+        waits.append(OldestWait("partition", slow.feed, slow.reason, complete, slow.age_us))
+        if slow.behind is None:  # however short it has existed, it holds everything back
+            return waits[0]
+    if last.pending:
+        age = None if last.oldest is None else int(last.oldest * 1e6) + max(now_us - last.committed_at_us, 0)
+        reason = f"{last.pending:,} updates wait in the queue" + _since(age)
+        waits.append(OldestWait("queue", queue, reason, complete, age))
+    for each in held:
+        if not (slow is not None and each.needs):
+            age = None if each.since_us is None else max(now_us - each.since_us, 0)
+            until = f", until the low-watermark passes {each.needs}" if each.needs else ""
+            waits.append(OldestWait("stage", each.stage, each.text + _since(age) + until, complete, age))
+    if waits:
+        return max(waits, key=lambda each: each.age_us or 0)
+    silent = _silence(offsets, now_us)
+    if silent is not None:
+        return OldestWait("partition", silent.feed, silent.reason, complete, silent.silent_us)
+    return OldestWait("nothing", "", "all partitions have ended" if has_ended(last) else "nothing waits", complete)
+
+
+def _since(age_us: int | None) -> str:
+    return "" if age_us is None else f", the oldest for {format_duration_us(age_us)}"
+
+
+def _silence(offsets: Sequence[Mapping[str, Any]], now_us: int) -> Laggard | None:
+    """Return the live partition that was heard last; None if that was less than a second ago."""
+    heard: dict[str, int] = {}
+    for offset in offsets:
+        ended = set(offset.get("ended", ()))
+        heard |= {feed: at for feed, at in offset.get("heard", {}).items() if feed not in ended}
+    if not heard:
+        return None
+    feed = max(heard, key=lambda each: heard[each])
+    for_us = now_us - heard[feed]
+    return Laggard(feed, 0, 0, for_us) if for_us >= _APART_US else None

@@ -1,0 +1,52 @@
+"""Jobs that host queries are found beside their tables, before and after they run."""
+
+import pytest
+from kit.registries import begun, register
+
+from upstream.workbench.jobs import hosted_jobs, job_of
+from upstream.workbench.watch import UnknownNameError, Watch
+
+from .hosted import NOW_US, Job
+
+
+def test_a_job_is_found_by_its_checkpoint_its_folder_and_its_tables(tmp_path):
+    job = Job(tmp_path)
+    for place in (job.checkpoint, tmp_path):
+        (found,) = hosted_jobs(Watch([str(place)], {})).values()
+        assert (found.name, found.checkpoint) == ("cp", str(job.checkpoint))
+    begun_at = tmp_path / "other"
+    (begun_at / "lake").mkdir(parents=True)
+    (begun_at / "cp").symlink_to(begun_at / "lake_checkpoint")
+    (begun_at / "lake_checkpoint").mkdir()
+    begun(begun_at, str(begun_at / "lake"))
+    assert list(hosted_jobs(Watch([str(begun_at / "lake")], {}))) == ["lake"], (
+        "by the convention of `upstream run --to`"
+    )
+
+
+def test_jobs_of_one_name_are_told_apart(tmp_path):
+    for name in ("a", "b"):
+        Job(tmp_path / name)
+    assert list(hosted_jobs(Watch([str(tmp_path)], {}))) == ["cp", "b/cp"]
+
+
+def test_the_last_batch_and_the_registry_of_a_job(tmp_path):
+    Job(tmp_path)
+    watch = Watch([str(tmp_path)], {})
+    found = job_of(watch, "cp", None)
+    command = found.last_command()
+    assert (found.last_batch(), command.batch, command.version) == (4, 4, 2)
+    assert found.registered[0].version == 2
+    assert found.spelled("PER_route") == "per_route"
+    assert not found.runs(NOW_US)
+    with pytest.raises(UnknownNameError, match="no query 'none'"):
+        found.spelled("none")
+    with pytest.raises(UnknownNameError, match="no job that hosts queries is named 'x'"):
+        job_of(watch, "x", None)
+
+
+def test_a_job_that_has_never_run_is_found_too(tmp_path):
+    checkpoint = begun(tmp_path)
+    register(checkpoint, "q")
+    found = job_of(Watch([str(tmp_path)], {}), None, None)
+    assert (found.last_batch(), found.last_command()) == (-1, None)

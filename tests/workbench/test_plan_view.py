@@ -1,0 +1,202 @@
+"""The plan of a query as the workbench shows it: steps with figures, shared parts, and the way of the oldest answer."""
+
+from xml.etree import ElementTree
+
+import pytest
+from kit.sink import Sink
+
+from upstream.core.feedback.checkpoint_layout import queue_folder, windows_folder, write_plan_record, write_steps
+from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
+from upstream.storage.folder import TableFolder
+
+from .hosted import NOW_US, Job, S, page, planned, register, source, state
+
+
+def step(number, kind, text, *inputs, folder=""):
+    return {"name": f"step-{number}", "kind": kind, "text": text, "facts": [], "inputs": inputs, "folder": folder}
+
+
+STEPS = [
+    step(0, "source", "read files feed/"),
+    step(1, "step", "where v > 0", "step-0"),
+    step(2, "operator", "queue, in-place", "step-1", folder="upstream-queue"),
+]
+
+
+@pytest.fixture
+def sink(tmp_path):
+    """Two commits, 2 s apart, of a query with two input partitions, of which one is silent."""
+    sink = Sink(tmp_path)
+    for batch in (0, 1):
+        sink.now_us = NOW_US + (batch - 1) * 2 * S
+        feeds = {"in/a": state(70, 100), "in/b": state(100 + batch, 100 + 50 * batch)}
+        planned(sink.checkpoint, batch, source(34.0, **feeds), {"tick": 1})
+        sink.batch(batch, [sink.rows([(batch, 10 + batch, "x")], seq=batch)])
+    return sink
+
+
+def asked(sink, **params):
+    with page(sink.folder) as client:
+        answer = client.get("/api/v1/plan", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def nodes(plan):
+    return {each["name"]: each for each in plan["nodes"]}
+
+
+def figures(node):
+    return {each["name"]: each["value"] for each in node["figures"]}
+
+
+def test_the_steps_of_a_query_have_the_figures_of_its_last_batch(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    folder = queue_folder(str(sink.checkpoint))
+    for shard in (0, 1):
+        write_report(folder, QueueReport(shard, batch_id=1, arrived=30, applied=20, waiting=7, state_bytes=100))
+    plan = asked(sink)
+    found = nodes(plan)
+    assert [each["kind"] for each in plan["nodes"]] == ["partition", "source", "step", "operator", "table"]
+    assert figures(found["step-0"]) == {
+        "partitions": 2, "low-watermark": "1970-01-01 00:01:10 UTC", "rows received": 250
+    }  # fmt: skip
+    queue = figures(found["step-2"])
+    assert (queue["rows in"], queue["rows out"], queue["waiting"]) == (60, 40, 14)
+    assert queue["state written in the batch"] == 200
+    assert figures(found["table:table"])["keys"] == 2
+    rates = {(each["from"], each["to"]): each["rows_per_s"] for each in plan["edges"]}
+    assert rates["step-0", "step-1"] == 25.0, "50 rows came in the 2 s between two commits"
+    assert rates["step-1", "step-2"] == 30.0
+    assert rates["step-2", "table:table"] == 20.0
+
+
+def test_the_way_of_the_oldest_answer_begins_at_the_partition_that_is_waited_for(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    plan = asked(sink)
+    assert plan["wait"]["sentence"] == "complete to no known time; waits for a, silent for 34.0 s"
+    assert plan["wait"]["path"] == ["partition:in/a", "step-0", "step-1", "step-2", "table:table"]
+    assert all(each["critical"] for each in plan["nodes"])
+
+
+def test_an_earlier_commit_is_judged_at_its_own_time_and_without_later_reports(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    write_report(queue_folder(str(sink.checkpoint)), QueueReport(0, batch_id=1, arrived=30))
+    earlier = sink.version() - 1
+    first = asked(sink, version=earlier)
+    assert first["version"] == earlier
+    assert first["wait"]["reason"] == "waits for a, silent for 32.0 s"
+    assert nodes(first)["step-2"]["figures"] == []
+    with page(sink.folder) as client:
+        assert client.get("/api/v1/plan", params={"version": "x"}).status_code == 400
+
+
+def test_a_part_of_the_plan_is_loaded_and_counts_what_is_left_out(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    plan = asked(sink, root="table:table", depth=1)
+    assert nodes(plan).keys() == {"step-2", "table:table"}
+    assert nodes(plan)["step-2"]["hidden"] == 1
+    with page(sink.folder) as client:
+        assert client.get("/api/v1/plan", params={"root": "step-9"}).status_code == 400
+
+
+def test_a_window_that_holds_rows_is_the_stage_that_waits(sink):
+    steps = [STEPS[0], step(2, "operator", "window, 10 min", "step-0", folder="upstream-windows/0")]
+    write_steps(TableFolder(str(sink.checkpoint)), steps)
+    planned(sink.checkpoint, 1, source(0.5, **{"in/a": state(100, 100), "in/b": state(100, 150)}))
+    report = WindowReport(0, batch_id=1, entries=12, rows=8, needs=120 * S, held_since_us=NOW_US - 9 * S)
+    write_report(windows_folder(str(sink.checkpoint)), report)
+    wait = asked(sink)["wait"]
+    assert (wait["kind"], wait["path"]) == ("stage", ["step-2", "table:table"])
+    assert wait["reason"] == (
+        "the window holds 20 rows, the oldest for 9.0 s, until the low-watermark passes 1970-01-01 00:02:00 UTC"
+    )
+
+
+def test_without_a_record_of_its_steps_a_query_has_its_sources_and_operators(sink):
+    part = {"place": "upstream-windows/0", "name": "window", "identity": {}, "paced": ""}
+    write_plan_record(str(sink.checkpoint), [[part]])
+    found = nodes(asked(sink))
+    assert found["upstream-windows/0"]["inputs"] == ["source-0"]
+    assert found["table:table"]["inputs"] == ["upstream-windows/0"]
+    bare = Sink(sink.folder / "other")
+    bare.batch(0, [bare.rows([(1, 1, "x")])])
+    assert [each["kind"] for each in asked(bare)["nodes"]] == ["table"]
+
+
+def test_the_picture_has_each_step_and_the_marked_way(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    with page(sink.folder) as client:
+        answer = client.get("/api/v1/plan.svg")
+    assert answer.headers["content-type"].startswith("image/svg+xml")
+    picture = ElementTree.fromstring(answer.text)
+    groups = [each for each in picture.iter("{http://www.w3.org/2000/svg}g") if each.get("data-node")]
+    assert [each.get("data-node") for each in groups][-1] == "table:table"
+    assert all("critical" in each.get("class") for each in groups)
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)
+
+
+def hosted(job, **params):
+    with page(job.folder) as client:
+        answer = client.get("/api/v1/plan", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_parts_that_queries_of_a_job_share_are_there_once_and_name_who_shares_them(job):
+    plan = hosted(job)
+    shared = [each for each in plan["nodes"] if each["shared"]]
+    (latest,) = [each for each in shared if each["title"] == "Latest"]
+    readers = {each["to"] for each in plan["edges"] if each["from"] == latest["name"]}
+    assert len(readers) == 2
+    assert nodes(plan)["query:per_route"]["facts"] == ["route_id, n"]
+    assert figures(nodes(plan)["stream:buses"])["rows received"] == 25
+    assert plan["queries"] == 2
+
+
+def test_the_plan_of_one_query_and_of_a_text_that_is_not_registered(job):
+    one = hosted(job, root="query:fast")
+    assert "query:per_route" not in nodes(one)
+    assert any(each["shared"] == ["per_route"] for each in one["nodes"])
+    typed = hosted(job, text="SELECT MAX(speed) AS top FROM LATEST(buses)")
+    assert nodes(typed)["query:"]["facts"] == ["top"]
+    with page(job.folder) as client:
+        assert client.get("/api/v1/plan", params={"root": "query:none"}).status_code == 404
+        assert client.get("/api/v1/plan", params={"text": "SELECT FROM"}).status_code == 400
+
+
+def test_a_hosted_query_waits_for_the_partition_of_a_stream_that_it_reads(job):
+    table = Sink(job.folder / "x", query_id="host")
+    table.now_us = NOW_US
+    table.batch(4, [table.rows([(1, 10, "x")])])
+    (job.folder / "lake").mkdir()
+    table.path.rename(job.folder / "lake" / "fast")
+    plan = hosted(job, table="fast")
+    assert plan["root"] == "query:fast"
+    assert plan["wait"]["sentence"] == "complete to 1970-01-01 00:01:10 UTC; waits for 2, silent for 34.0 s"
+    way = plan["wait"]["path"]
+    assert way[:2] == ["partition:feed/2", "stream:buses"]
+    assert way[-1] == "query:fast"
+
+
+def test_the_steps_before_a_stream_are_shown_before_it(job):
+    alone = [{**STEPS[0], "name": f"other-{number}"} for number in range(2)]
+    meeting = {"name": "q", "kind": "query", "text": "", "facts": [], "folder": ""}
+    inputs = ["step-2", *(each["name"] for each in alone)]
+    write_steps(TableFolder(str(job.checkpoint)), [*STEPS, *alone, {**meeting, "inputs": inputs}])
+    found = nodes(hosted(job))
+    assert found["stream:buses"]["inputs"] == ["step-2"]
+    assert found["step-2"]["title"] == "queue, in-place"
+    assert "q" not in found
+
+
+def test_a_job_of_many_queries_is_shown_in_parts(job):
+    for number in range(9):
+        register(str(job.checkpoint), f"more_{number}", f"SELECT COUNT(*) AS n{number} FROM LATEST(buses)")
+    plan = hosted(job, limit=5)
+    assert [each["kind"] for each in plan["nodes"]] == ["source", *["query"] * 5, "more"]
+    assert nodes(plan)["more"]["title"] == "and 6 more queries"
