@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 __all__ = ["EPOCH", "KeyAnswer", "Stretch", "Verdict", "instant_text", "place_text", "plain_json"]
 
+_EXACT = 1 << 53
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 Verdict = Literal[
@@ -111,13 +112,15 @@ class KeyAnswer:
 
 
 def plain_json(value: Any) -> Any:
-    """Return a value of the types that JSON has; others become text."""
+    """Return a value of the types that JSON has; others become text, and so do integers that browsers would round."""
     if isinstance(value, Mapping):
         return {str(name): plain_json(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain_json(each) for each in value]
     if isinstance(value, bytes):
         return "0x" + value.hex()
+    if isinstance(value, int) and abs(value) > _EXACT:
+        return str(value)
     if isinstance(value, float) and not abs(value) < float("inf"):
         return str(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -278,6 +278,7 @@ class UnreadRanges(NamedTuple):
     feeds: list[dict[str, Any]]  # each with its position, and how far it is behind
     whole: bool  # whether the ranges are all of it
     problem: str  # why it is not known; empty if it is
+    looked_us: int = 0  # the arrival of rows that only this look has seen
 
 
 class KeySources:
@@ -330,8 +331,8 @@ class KeySources:
             feeds = [{"feed": feed, "offset": at} for feed, at in sorted((position or {}).get("at", {}).items())]
             return UnreadRanges([], feeds, False, self.why_not(offset))
         try:
-            limit = Limit(bytes=_MOST_BYTES)
-            found = reading.connector.unread(None if all_of_it else position, now_us(), limit)
+            limit, looked_us = Limit(bytes=_MOST_BYTES), now_us()
+            found = reading.connector.unread(None if all_of_it else position, looked_us, limit)
         except (UpstreamError, OSError, ValueError) as error:
             return UnreadRanges([], [], False, str(error).partition("\n")[0])
         if found is None:
@@ -341,7 +342,7 @@ class KeySources:
             for feed, count in sorted(found.files.items())
             if count
         ]
-        return UnreadRanges([NumberedRange(None, part) for part in found.ranges], feeds, found.whole, "")
+        return UnreadRanges([NumberedRange(None, part) for part in found.ranges], feeds, found.whole, "", looked_us)
 
 
 def _made_by(offset: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -315,7 +315,7 @@ class _Explanation:
                 self._searched = False
                 self._say(f"Unread rows are not searched: {waiting.problem}.")
             else:
-                whole = self._coming(offset, waiting.ranges, "unread", None)
+                whole = self._coming(offset, waiting.ranges, "unread", None, waiting.looked_us)
                 if not (whole and waiting.whole):
                     self._searched = False
                     self._say("Not all unread rows have been searched: there are too many.")
@@ -347,9 +347,17 @@ class _Explanation:
             self._searched &= self._coming(offset, waiting.ranges, "before", None)
 
     def _coming(
-        self, offset: Mapping[str, Any], ranges: Sequence[NumberedRange], state: str, plan: PlannedBatch | None
+        self,
+        offset: Mapping[str, Any],
+        ranges: Sequence[NumberedRange],
+        state: str,
+        plan: PlannedBatch | None,
+        looked_us: int | None = None,
     ) -> bool:
-        """Note the key's rows in some ranges; return whether all have been searched."""
+        """Note the key's rows in some ranges; return whether all have been searched.
+
+        An arrival of `looked_us` is that of this look: the query has not seen the row.
+        """
         found, sources = self.found, self._sources
         assert sources is not None
         reading = sources.of(offset)
@@ -370,7 +378,7 @@ class _Explanation:
                         "place": place_shown(row.feed, row.place, row.row, self._access),
                         "batch": None if plan is None else plan.batch,
                         "time_us": row.time_us,
-                        "arrival_us": row.arrival_us,
+                        "arrival_us": None if row.arrival_us == looked_us else row.arrival_us,
                         "deletes": row.deleted,
                     }
                 )

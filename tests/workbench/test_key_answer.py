@@ -20,6 +20,7 @@ def test_the_answer_is_json(two):
 
 
 def test_values_and_places_as_text():
-    assert plain_json({"a": [b"\x01", float("nan"), True]}) == {"a": ["0x01", "nan", True]}
+    value = {"a": [b"\x01", float("nan"), True, 1 << 53, (1 << 53) + 1]}
+    assert plain_json(value) == {"a": ["0x01", "nan", True, 1 << 53, "9007199254740993"]}
     assert place_text({"topic": "t", "partition": 1, "offset": 2}) == "topic t, partition 1, offset 2"
     assert place_text({"path": "p", "row": 0, "from": 5}) == "p, row 1 from byte 5"

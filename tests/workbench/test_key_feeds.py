@@ -15,7 +15,9 @@ def test_a_newer_update_that_is_unread_is_named(two):
     two.lines("b.jsonl", row(1, 50), row(7, 50))
     found = why(two, 1)
     assert found.verdict == "present"
-    assert [(each["state"], each["place"]["line"]) for each in found.coming] == [("unread", 3)]
+    assert [(each["state"], each["place"]["line"], each["arrival_us"]) for each in found.coming] == [
+        ("unread", 3, None)
+    ]
     assert found.feeds[0]["files"] == 1
     assert found.feeds[0]["bytes"] == len((two.feed / "b.jsonl").read_text().partition("30, ")[2].partition("\n")[2])
     assert "newer updates wait" in found.sentence

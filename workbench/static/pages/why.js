@@ -47,7 +47,7 @@ function sections(found) {
   return [
     el("p", { class: "sentence" }, verdict, " ", found.sentence),
     part("The row", found.row && values(found.row)),
-    part("Its way in time", found.way.length && [way(found.way), facts(found)]),
+    part("Its way in time", found.way.length && [...way(found.way), facts(found)]),
     part("Not in the table yet", found.coming.length && table(["state", "place", "batch", "arrival"],
       found.coming.map((each) => [each.state, place(each.place), each.batch, clock(each.arrival_us)]))),
     part("Dropped by the source", Object.keys(found.refused).length && table(["rows", "reason"],
@@ -89,7 +89,7 @@ function facts(found) {
     found.decided && ["decided by", place(found.decided)],
     found.commit && ["commit", `version ${found.commit.version}${found.commit.batch_id === null ? "" : `, batch ${found.commit.batch_id}`}`],
   ];
-  return el("dl", { class: "figures" }, said.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  return el("dl", { class: "figures" }, said.filter(Boolean).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
 function place(at) {
