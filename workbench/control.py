@@ -21,6 +21,7 @@ from ..core.feedback.control import (
     ControlLog,
     ControlValue,
     Taken,
+    checked_value,
     newest_record,
     taken_in,
 )
@@ -139,9 +140,14 @@ class ControlTables:
             query = entity["id"].removeprefix(_QUERY)
             record(self._checkpoint.location, _query_change(query, attribute, value, by[:_BY]), version)
         else:
-            given: Any = value  # put() checks it
-            self._log.put(version, ControlChange(entity["id"], attribute, given, now_us(), by[:_BY]))
+            setting = checked_value(entity["id"], attribute, value)
+            # A setting that is in force is no change, unless another change came first.
+            if seen not in (None, self._log.version()) or setting != self._present(entity["id"], attribute):
+                self._log.put(version, ControlChange(entity["id"], attribute, setting, now_us(), by[:_BY]))
         return ControlTables(self._checkpoint, self._table).entity(entity["id"])
+
+    def _present(self, entity: str, attribute: str) -> ControlValue:
+        return self._log.settings(entity, self._log.version()).get(attribute)
 
     def _sources(self) -> Iterable[dict[str, Any]]:
         for offset in self._offsets:

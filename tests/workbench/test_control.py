@@ -89,6 +89,8 @@ def test_the_second_of_two_browsers_sees_the_change_of_the_first(client, query):
     assert "queue/0.budget is 700" in refused.json()["error"]
     assert change(seen + 1, 900).status_code == 200
     assert change(seen + 2, "none of it").status_code == 400
+    assert change(seen + 2, "900").json()["version"] == seen + 2, "nothing changes"
+    assert change(seen + 1, "900").status_code == 409
     query.batch()
     assert client.get("/api/v1/entities").json()["entities"][1]["attributes"][0]["value"] == "900"
 
@@ -132,3 +134,7 @@ def test_weights_and_pauses_of_hosted_queries_go_through_their_registry(tmp_path
     back = ControlTables(TableFolder(checkpoint)).change("query/slow", "paused", "false", by="you")
     assert values(ControlTables(TableFolder(checkpoint)), "query/slow")["paused"] is False
     assert back["version"] == 4
+    history = ControlTables(TableFolder(checkpoint)).to_json()["changes"]
+    assert sorted((each["version"], each["attribute"]) for each in history) == [
+        (2, "weight"), (3, "paused"), (4, "paused"),
+    ]  # fmt: skip

@@ -42,6 +42,8 @@ def test_of_two_changes_at_once_the_second_is_refused_and_says_what_the_first_wa
     one.put(0, BUDGET)
     with pytest.raises(ControlConflictError, match=r"version 0 .* there is version 1, by which queue/0.budget is 500"):
         two.put(0, ControlChange("queue/0", "budget", 7, 2))
+    with pytest.raises(ControlConflictError, match="version 9 of the controls was given"):
+        two.put(9, ControlChange("queue/0", "budget", 7, 2))
     two.put(1, ControlChange("queue/0", "budget", 7, 2))
 
     def write(name):

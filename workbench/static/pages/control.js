@@ -16,7 +16,7 @@ export async function render(root, api) {
   const tables = el("div", { class: "control-tables" });
   const log = el("section", {});
   root.append(state, tables, log);
-  let control = true, timer = null, ended = false;
+  let control = true, timer = null, ended = false, begun = false;
 
   async function load() {
     const found = await api.get("/entities");
@@ -48,10 +48,16 @@ export async function render(root, api) {
   }
 
   function draw(found) {
+    if (begun) return tell(found);
+    begun = true;
     const live = found.entities.flatMap((each) => each.attributes).filter((each) => each.mode === "live").length;
     replace(state, live
       ? "A change takes effect with the next batch, and a repeated batch has it again."
       : "No attribute can change while the query runs: no batch is planned yet, or the query has no source of UpStream.");
+    tell(found);
+  }
+
+  function tell(found) {
     replace(tables, found.entities.map((entity) => table(entity)));
     replace(log, el("h2", {}, "Changes"), changes(found));
   }
@@ -68,7 +74,7 @@ export async function render(root, api) {
     const change = attribute.changed;
     return el("tr", {},
       el("th", { scope: "row" }, attribute.name),
-      el("td", {}, attribute.act ? "" : text(attribute.value), attribute.unit ? el("span", { class: "quiet" }, ` ${attribute.unit}`) : null),
+      el("td", {}, attribute.act ? "" : text(attribute.value), attribute.unit && attribute.value !== "none" ? el("span", { class: "quiet" }, ` ${attribute.unit}`) : null),
       el("td", {}, attribute.mode === "live" && control ? edit(entity, attribute)
         : el("span", { class: "quiet", title: MODES[attribute.mode] }, attribute.mode)),
       el("td", {}, change === null ? "" : [said(change), undo(entity, attribute, change)]));
