@@ -111,6 +111,13 @@ def test_changes_are_checked(client, path, body, status):
     assert client.patch(f"/api/v1/entities/{path}", json=body).status_code == status
 
 
+def test_only_watched_checkpoints_are_read(client, query):
+    def status(place):
+        return client.get("/api/v1/entities", params={"checkpoint": str(place)}).status_code
+
+    assert [status(query.sink.checkpoint), status(query.sink.folder), status("/etc")] == [200, 404, 404]
+
+
 def test_weights_and_pauses_of_hosted_queries_go_through_their_registry(tmp_path):
     checkpoint = begun(tmp_path)
     register(checkpoint, "slow")

@@ -104,3 +104,12 @@ def test_quiet_tables_are_read_in_turns_unless_someone_looks(tmp_path):
     assert wanted in turns[0]
     assert all(len(turn) <= 2 for turn in turns)
     assert sorted(name for turn in turns for name in turn) == sorted(table.name for table in watch.tables())
+
+
+def test_the_checkpoint_of_a_hosted_query_is_beside_the_folder_of_its_tables(tmp_path):
+    sink = written(tmp_path / "lake", query_id="host/q")
+    (tmp_path / "lake_checkpoint").mkdir()
+    (tmp_path / "lake_checkpoint" / "metadata").write_text('{"id": "host"}')
+    table = Watch([str(sink.path)], {}).table()
+    table.refresh()
+    assert table.checkpoint == str(tmp_path / "lake_checkpoint")
