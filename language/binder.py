@@ -120,7 +120,10 @@ def _check_newest(plan: Relation | Changes, context: Context) -> None:
                 problem = (
                     f"the rows of '{source.name}' have no event time: '{source.event_time}' is a position in a log"
                 )
-                hint = "declare the source once more under another name, with an event_time"
+                hint = (
+                    "declare the source once more under another name, with an event_time that is a timestamp, such as "
+                    "select = '…, timestamp_millis(t) AS t'"
+                )
             raise text.error(
                 place,
                 problem,

@@ -85,7 +85,7 @@ class Catalog:
             raise SchemaError(
                 f"the event time '{stream.event_time}' of '{stream.name}' has the type {kind}",
                 expected="a timestamp, or for newest rows alone a position in a log, a BIGINT",
-                hint="cast the column before you register the stream",
+                hint="make a timestamp of it, such as select = '…, timestamp_millis(t) AS t' in CREATE SOURCE",
             )
         if stream.updates and not stream.key:
             raise OptionError(

@@ -23,7 +23,7 @@ DDL = "k STRING, t BIGINT, n BIGINT"
 def test_df_write_upserts(spark, tmp_path):
     path = str(tmp_path / "table")
     first = spark.createDataFrame([(f"k{n % 50}", n, n) for n in range(500)], DDL).repartition(3)
-    writer = first.write.format("upstream").option("key", "k").option("time", "t").option("buckets", 4)
+    writer = first.write.format("upstream").option("key", "k").option("eventTime", "t").option("buckets", 4)
     writer.mode("append").save(path)
     assert read_by_key(path, "k", "t", "n") == {f"k{n % 50}": (n, n) for n in range(450, 500)}
     # The key, the time and the number of buckets are the table's.
