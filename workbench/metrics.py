@@ -24,6 +24,7 @@ from ..delta_format.log import entry_place
 from ..hosting.host_lease import CheckpointLease
 from ..sink.commit.lease import TableLease
 from ..sink.figures.summary import CommitSummary, complete_up_to_us
+from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
 from .exposition import Kind, Labels, MetricFamily, accepted
 
@@ -241,9 +242,8 @@ class TableFigures:
         found: list[str] = []
         if self.target_met is False:
             found.append(f"the target {self.last.target} is missed")
-        ended = bool(self.last.low_watermarks) and all(each is None for each in self.last.low_watermarks.values())
         limit_us = _MAX_AGE_US if max_age_us is None else max_age_us
-        if self.since_commit_us > limit_us and (max_age_us is not None or not (ended or self.nearby.writer)):
+        if self.since_commit_us > limit_us and (max_age_us is not None or not (has_ended(self.last) or self.nearby.writer)):
             writes = "" if self.nearby.writer else ", and no query writes the table"
             ages = f"{format_duration_us(self.since_commit_us)} ago, more than {format_duration_us(limit_us)}"
             found.append(f"the last commit was {ages}{writes}")

@@ -52,6 +52,16 @@ def test_status(table, tmp_path):
     assert 0 <= found["since_commit_s"] < 600
 
 
+def test_metrics_for_a_textfile_collector_and_for_what_scrapes_the_workbench(table, tmp_path):
+    lines = done("status", "table", "--prometheus", cwd=tmp_path).splitlines()
+    assert 'upstream_keys{table="table"} 2' in lines
+    assert not [line for line in lines if line.startswith("upstream_commits")], "a sum of one moment is none"
+    (tmp_path / "empty").mkdir()
+    assert "no table" in refused("status", tmp_path / "empty", "--prometheus", code=1)
+    assert json.loads(done("ui", "--dashboard"))["title"] == "UpStream"
+    assert "alert: UpstreamTargetMissed" in done("ui", "--alerts")
+
+
 def test_a_table_without_queries_and_none_at_all(table, tmp_path):
     other = tmp_path / "other"
     DeltaTable.create(str(other), DeltaTable(str(table.path)).schema())
