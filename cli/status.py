@@ -96,7 +96,8 @@ def print_controls(path: str, changes: Sequence[str], *, storage: Mapping[str, s
         grid.add_column(title, no_wrap=True)
     for entity in tables.to_json()["entities"]:
         for each in entity["attributes"]:
-            value = "" if each["value"] is None else f"{each['value']} {each['unit']}".strip()
+            unit = "" if each["value"] == "none" else each["unit"]
+            value = "" if each["value"] is None else f"{each['value']} {unit}".strip()
             grid.add_row(f"{entity['id']}.{each['name']}", value, each["mode"], _last_change(each["changed"]))
     console.print(grid)
 

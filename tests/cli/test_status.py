@@ -129,6 +129,7 @@ def test_settings_are_printed_changed_and_undone(tmp_path):
 
     assert line("queue/0.budget") == ["500", "rows", "a", "batch", "live"]
     assert line("sink.key") == ["k", "fixed"]
+    assert line("source/s1.maxBytesPerTrigger") == ["none", "live"]
     said = done("set", place, "queue.budget=20000", "sink.target = p99 < 1 s")
     assert said.splitlines() == [
         "queue/0.budget: default -> 20000, from the next batch on",
