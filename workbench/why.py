@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 __all__ = ["explain_key", "routes"]
 
 _SECONDS = 0.8
-_HISTORY_SHARE, _BATCH_SHARE = 0.35, 0.7
+# Of the time for searches; the batch's share is of what is left.
+_HISTORY_SHARE, _BATCH_SHARE, _LETTERS_SHARE = 0.35, 0.5, 0.25
 _RECENT = 64
 _MOST_SHOWN = 20
 
@@ -106,9 +107,10 @@ class _Explanation:
     ) -> None:
         self._contents = contents
         self._values = list(values)
-        self._began, self._seconds = time.monotonic(), seconds
+        self._left_s = self._seconds = seconds
         self._history = history = KeyHistory(contents, values)
-        history.follow(self._until(_HISTORY_SHARE))
+        with self._spending(_HISTORY_SHARE * seconds) as until_s:
+            history.follow(until_s)
         self._recent = commit_infos(contents.table, _RECENT)
         self._checkpoint = self._found(checkpoint)
         self._journal = (
@@ -160,7 +162,7 @@ class _Explanation:
         found, history = self.found, self._history
         event = next((each for each in history.events[:1] if each.kind == kind), None)
         commit = None if event is None else event.commit
-        if commit is None and row.seq is not None and not any(each["operator"] == "queue" for each in found.operators):
+        if commit is None and row.seq is not None and not self._queued:
             commit = history.first_beyond(row.seq)
         if commit is not None:
             found.commit = _commit(commit)
@@ -176,11 +178,16 @@ class _Explanation:
         found.decided = place_shown(part.feed, part.place, at, self._access)
         found.decided |= {"seq": own, "batch": plan.batch, "source": plan.source}
         arrival_us = arrival_of(part.place, at, found.decided, part.arrival_us)
-        mine = self._updates(plan, commit)
+        mine = self._updates(plan)
         deciding = next((each for each in mine or () if each.seq == own), None)
         if deciding is not None:
             time_us, arrival_us = deciding.time_us if time_us is None else time_us, deciding.arrival_us or arrival_us
-        if mine is not None:
+        if self._queued:
+            self._say(
+                "The number of superseded updates is unknown: the query's queue counts those that a row represents, "
+                "and the table does not keep the count."
+            )
+        elif mine is not None:
             found.superseded = len(mine) - 1
             arrivals = [each.arrival_us for each in mine if each.arrival_us is not None]
             found.first_arrival_us = min(arrivals, default=arrival_us)
@@ -197,6 +204,10 @@ class _Explanation:
                 ("commit", None if commit is None else commit.at_us),
             ]
         )
+
+    @property
+    def _queued(self) -> bool:
+        return any(each["operator"] == "queue" for each in self.found.operators)
 
     def _own(self, row: KeyRow, commit: Commit | None) -> int:
         query = self._query if commit is None or commit.summary is None else _query_of(commit.summary)
@@ -233,44 +244,24 @@ class _Explanation:
             )
         return plans[0] if len(plans) == 1 else None
 
-    def _updates(self, plan: PlannedBatch, commit: Commit | None) -> list[FeedRow] | None:
-        """Return the updates that the row represents: all of the key that the batch read, or the queue held."""
+    def _updates(self, plan: PlannedBatch) -> list[FeedRow] | None:
+        """Return the updates of the key that a batch read; None if they cannot be read again."""
         journal, sources = self._journal, self._sources
         assert journal is not None
         assert sources is not None
-        batches = self._batches_of(plan, commit)
-        if batches is None:
-            return None
         mine: list[FeedRow] = []
-        for each in (each for batch in batches for each in journal.plans(batch)):
+        for each in journal.plans(plan.batch):
             reading = sources.of(each.offset)
             if reading is None:
                 self._say(f"The number of superseded updates is unknown: {sources.why_not(each.offset)}.")
                 return None
-            rows, search = self._search(reading, each.ranges, each.offset.get("entered"), self._until(_BATCH_SHARE))
+            rows, search = self._search(reading, each.ranges, each.offset.get("entered"), _BATCH_SHARE)
             if search is None or not search.complete:
                 why = "" if search is None else search.failed
                 self._say(f"The number of superseded updates is unknown: {why or 'the batch read too much to search'}.")
                 return None
             mine += [row for row in rows if row.refused is None]
         return mine
-
-    def _batches_of(self, plan: PlannedBatch, commit: Commit | None) -> Iterable[int] | None:
-        """Return the batches whose rows of the key the row represents."""
-        if not any(each["operator"] == "queue" for each in self.found.operators):
-            return [plan.batch]
-        served = None if commit is None or commit.summary is None else commit.summary.batch_id
-        before = [each.commit.summary for each in self._history.events[1:2]]
-        assert self._journal is not None
-        first = self._journal.batches[0]
-        if before and before[0] is not None and _query_of(before[0]) == self._query:
-            first = max(first, before[0].batch_id + 1)
-        elif first > 0 or self._history.stopped:
-            served = None
-        if served is None:
-            self._say("The number of superseded updates is unknown: what the queue held for the key is not kept.")
-            return None
-        return [batch for batch in self._journal.batches if first <= batch <= served]
 
     def _way(self, instants: Sequence[tuple[str, int | None]]) -> None:
         known = [(name, at) for name, at in instants if at is not None]
@@ -327,7 +318,7 @@ class _Explanation:
                 self._searched = False
                 break
             self._searched &= self._coming(plan.offset, plan.ranges, "read", plan)
-            if time.monotonic() > self._until(1.0):
+            if self._left_s <= 0:
                 break
         else:
             self._search_everything()
@@ -363,7 +354,7 @@ class _Explanation:
         reading = sources.of(offset)
         if reading is None:
             return False
-        rows, search = self._search(reading, ranges, offset.get("entered"), self._until(1.0))
+        rows, search = self._search(reading, ranges, offset.get("entered"), 1.0)
         for place, reason in [] if search is None else search.unread_lines:
             found.letters.append({"origin": place, "reason": reason, "batch": None, "exact": False, "state": state})
         for row in rows:
@@ -387,14 +378,15 @@ class _Explanation:
         return search is not None and search.complete
 
     def _search(
-        self, reading: Reading, ranges: Sequence[NumberedRange], entered: Mapping[str, int] | None, until_s: float
+        self, reading: Reading, ranges: Sequence[NumberedRange], entered: Mapping[str, int] | None, share: float
     ) -> tuple[list[FeedRow], FeedSearch | None]:
-        try:
-            search = FeedSearch(reading, self._contents.layout.key, self._values, until_s)
-        except UpstreamError as error:
-            self._say(f"The input cannot be searched: {error}.")
-            return [], None
-        return list(search.rows(ranges, entered)), search
+        with self._spending(share * self._left_s) as until_s:
+            try:
+                search = FeedSearch(reading, self._contents.layout.key, self._values, until_s)
+            except UpstreamError as error:
+                self._say(f"The input cannot be searched: {error}.")
+                return [], None
+            return list(search.rows(ranges, entered)), search
 
     def _operators(self) -> list[dict[str, Any]]:
         """Return what waits in the query's operators, by their reports."""
@@ -429,7 +421,8 @@ class _Explanation:
         found = self.found.letters
         for location in self._letter_places():
             try:
-                letters, whole = letters_of(self._contents, location, self._values, self._until(1.5))
+                with self._spending(max(self._left_s, _LETTERS_SHARE * self._seconds)) as until_s:
+                    letters, whole = letters_of(self._contents, location, self._values, until_s)
                 found += letters
                 if not whole:
                     self._say(f"Not all dead letters at {location} have been searched: there are too many.")
@@ -548,8 +541,12 @@ class _Explanation:
             )
         return folder
 
-    def _until(self, share: float) -> float:
-        return self._began + self._seconds * share
+    @contextlib.contextmanager
+    def _spending(self, seconds: float) -> Generator[float]:
+        """Yield the moment until which a search may last, and count the time that it takes."""
+        began = time.monotonic()
+        yield began + seconds
+        self._left_s -= time.monotonic() - began
 
     def _say(self, sentence: str) -> None:
         if sentence not in self.found.unknown:

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,7 @@ class WhyRun(running._Run):
             place, wanted = (f"{decided['topic']}/{decided['partition']}", decided["offset"]), (name, row.place)
         if place != wanted:
             return f"{place} decided, and should say {wanted}"
-        batch, updates = self._batch_of(key, str(value))
+        batch = self._batch_of(key, str(value))
         if decided["batch"] != batch:
             return f"batch {decided['batch']} read it, and it was {batch}"
         if not self._queued and (found.commit is None or found.commit["batch_id"] != batch):
@@ -157,8 +157,16 @@ class WhyRun(running._Run):
             return f"a way that does not add up: {found.way}"
         if self.inputs.kind == "kafka":
             return "" if found.superseded is None else "a count of what is in a broker"
-        if not self._queued and found.superseded != updates - 1:
-            return f"{found.superseded} superseded, and of the batch's {updates} updates one counts"
+        if (found.superseded is None) != self._queued:
+            return f"{found.superseded} superseded updates, because {found.unknown}"
+        if found.superseded is not None and found.commit is not None:
+            left = self._rows(key, found.commit["batch_id"], left=True)
+            covered = sum(each["_upstream"]["covered"] for each in left)
+            first = min(each["_upstream"]["first_arrival"] for each in left).timestamp()
+            if (found.superseded, found.first_arrival_us) != (covered - 1, round(first * 1e6)):
+                return (
+                    f"{found.superseded} superseded since {found.first_arrival_us}, and it was {covered} since {first}"
+                )
         waiting = {(each["place"]["path"].rsplit("/", 1)[-1], each["place"]["line"]) for each in found.coming}
         return "" if waiting == unread else f"{waiting} wait, and should be {unread}"
 
@@ -166,11 +174,11 @@ class WhyRun(running._Run):
         """Return the feed and the offset of the row that took the key's row away, or of the newest deletion."""
         best: dict[str, Any] | None = None
         removed: dict[str, Any] | None = None
-        for number in range(self.query.record.commits):
+        for rows in self._writes(key):
             had = best is not None and not best["_upstream"]["deleted"]
-            for row in sorted(self._rows(key, number), key=lambda row: row["_upstream"]["seq"]):
-                if best is None or row["t"] >= best["t"]:
-                    best = row
+            best = max(
+                [*rows, *([best] if best else [])], key=lambda row: (row["t"], row["_upstream"]["seq"]), default=None
+            )
             if best is not None and had and best["_upstream"]["deleted"]:
                 removed = best
         if best is None or not best["_upstream"]["deleted"]:
@@ -181,17 +189,28 @@ class WhyRun(running._Run):
         seqs = sorted(row["_upstream"]["seq"] for row in mine)
         return system["source"], self.inputs.rows[system["source"]][seqs.index(system["seq"])].place
 
-    def _rows(self, key: int | None, number: int) -> list[dict[str, Any]]:
-        """Return what the source gave of a key, or of all, in a batch."""
-        rows = [row for table in self.query.record.read[number] for row in table.to_pylist()]
+    def _writes(self, key: int) -> Iterator[list[dict[str, Any]]]:
+        """Yield the key's rows of each write to the table."""
+        for number in range(self.query.record.commits):
+            rows = self._rows(key, number)
+            if self.config["sink"]["kind"] == "two writes":
+                for gone in (False, True):
+                    yield [row for row in rows if row["_upstream"]["deleted"] == gone]
+            else:
+                yield rows
+
+    def _rows(self, key: int | None, number: int, *, left: bool = False) -> list[dict[str, Any]]:
+        """Return what the source gave of a key, or of all, in a batch; or what `left` the last operator."""
+        record = self.query.record
+        rows = [row for table in (record.left if left else record.read)[number] for row in table.to_pylist()]
         return [row for row in rows if not row["_upstream"]["punctuation"] and key in (None, row["k"])]
 
-    def _batch_of(self, key: int, value: str) -> tuple[int, int]:
-        """Return the batch that read a value, and how many updates of its key it read."""
+    def _batch_of(self, key: int, value: str) -> int:
+        """Return the batch that read a value."""
         for number in range(self.query.record.commits):
             rows = self._rows(key, number)
             if any(row["v"] == value for row in rows):
-                return number, len(rows)
+                return number
         raise AssertionError(value)
 
     def _line(self, name: str, row: Row) -> int:

@@ -9,6 +9,8 @@ from kit.sink import Sink
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError, TableError
+from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.reports import WindowReport, write_report
 from upstream.delta_format.append_table import dead_letter_table
 from upstream.storage.folder import TableFolder
 from upstream.workbench.server import create_app
@@ -129,3 +131,18 @@ def test_dead_letters_of_others_are_left_alone(two):
     found = why(two, 77)
     assert any("cannot be searched" in each for each in found.unknown)
     assert dead_letter_table(TableFolder(str(two.sink.checkpoint / "dead_letters"))).load() is None
+
+
+def test_what_a_window_made_is_no_row_of_the_input(two):
+    report = WindowReport(0, batch_id=1, bound=T, entries=3, held_since_us=T)
+    write_report(windows_folder(str(two.sink.checkpoint)), report)
+    found = why(two, 1)
+    assert found.decided is None
+    assert any("a result of windows" in each for each in found.unknown)
+    assert [(each["operator"], each["rows"], each["complete_to"]) for each in found.operators] == [("windows", 3, T)]
+    two.lines("a.jsonl", row(8, 60, "open"))
+    number = two.plan()
+    (two.sink.checkpoint / "commits" / str(number)).write_text("v1\n{}")  # read, and nothing left the window
+    waiting = why(two, 8)
+    assert (waiting.verdict, waiting.coming[0]["place"]["line"]) == ("waiting", 6)
+    assert "windows 0 (3 rows, the oldest since 2023-11-14 22:13:20.000 UTC)" in waiting.sentence
