@@ -23,10 +23,11 @@ engines := .cache/engines
 build := .cache/build
 connect := .cache/connect
 mutants := .cache/mutants
+browser := .cache/browser
 site := .cache/docs
 KERNELS ?=
 
-.PHONY: demo demo-kafka test test-all quick mutants lint reference sizes docs railroads release format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test test-all quick mutants lint reference sizes docs railroads release format wheel screenshots pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -81,6 +82,10 @@ sizes: $(VENV)/.installed
 docs: $(site)/.locked
 	$(site)/bin/python tools/draw_grammar.py --check
 	$(site)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html docs dist/site
+
+# The pictures of the workbench, docs/figures/workbench-*.png. They need Debian's package chromium.
+screenshots: $(VENV)/.installed $(browser)/.locked
+	PYTHONPATH="tests:$$(echo $(browser)/lib/python*/site-packages)" $(python) tools/screenshots.py
 
 # The drawings of the grammar of continuous queries, docs/figures/grammar-*.svg.
 railroads: $(site)/.locked
@@ -142,6 +147,11 @@ $(readers)/.locked: tools/constraints-readers.txt tools/constraints-build.txt
 # What PySpark needs beside its dependencies for Spark Connect and for pipelines. Tests put it on the path of $(VENV)'s Python.
 $(connect)/.locked: tools/constraints-connect.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(connect) tools/constraints-connect.txt
+	@touch $@
+
+# Drives Chromium, for tests and pictures of the workbench. Tests put it on the path of $(VENV)'s Python.
+$(browser)/.locked: tools/constraints-browser.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(browser) tools/constraints-browser.txt
 	@touch $@
 
 $(mutants)/.locked: constraints.txt tools/constraints-mutants.txt tools/constraints-build.txt

@@ -299,7 +299,8 @@ def plan(
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
     from ..conf.units import StalenessTarget
-    from .plan import Question, print_plan
+    from ..workbench.prediction import Question
+    from .plan import print_plan
 
     fixed_us = duration(fixed, "--fixed")
     question = Question(

@@ -15,7 +15,6 @@ from .live import how_rows_came, short_count
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
     from rich.console import Console
 
     from ..sink.figures.summary import CommitSummary
@@ -234,7 +233,6 @@ def _cells(version: int, summary: CommitSummary) -> list[str]:
 
 
 FORMATS = ("table", "csv", "json")
-_OURS = "_upstream_"
 
 
 def show(
@@ -256,6 +254,8 @@ def show(
     import polars as pl
 
     from ..delta_format.scan import open_table, scan_table, users_columns
+    from ..workbench.table_view import matching as matching_rows
+    from ..workbench.table_view import ordered
 
     table = open_table(path, storage)
     frame = scan_table(table)
@@ -265,10 +265,10 @@ def show(
     if unknown:
         raise CommandFailure(f"The table has no column {', '.join(unknown)}. It has {', '.join(names)}.", MISUSED)
     try:
-        matching = frame if where is None else _where(frame, where)
+        matching = frame if where is None else matching_rows(frame, where)
         found = int(matching.select(pl.len()).collect().item())
         if order_by is not None:
-            matching = _ordered(matching, order_by)
+            matching = ordered(matching, order_by)
     except UpstreamError as error:
         raise CommandFailure(str(error), MISUSED) from error
     rows = (matching if limit == 0 else matching.head(limit)).select(wanted).collect()
@@ -278,46 +278,6 @@ def show(
         rows.write_ndjson(sys.stdout.buffer)
     else:
         _print(rows, found, path, table.version(), storage)
-
-
-def _schema(frame: pl.LazyFrame) -> pa.Schema:
-    import polars as pl
-    import pyarrow as pa
-
-    from ..expressions.kinds import plain
-
-    schema = pl.DataFrame(schema=frame.collect_schema()).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-    return pa.schema([pa.field(each.name, plain(each.type)) for each in schema])
-
-
-def _where(frame: pl.LazyFrame, where: str) -> pl.LazyFrame:
-    from ..expressions.bind import OptionText, bind_condition
-    from ..expressions.compile import compiled_columns
-
-    schema = _schema(frame)
-    return compiled_columns([("where", bind_condition(OptionText(where, "where"), {"": schema}))], schema).filtered(
-        frame
-    )
-
-
-def _ordered(frame: pl.LazyFrame, order_by: str) -> pl.LazyFrame:
-    from ..expressions.bind import OptionText, bind_order
-    from ..expressions.compile import compiled_columns
-
-    schema = _schema(frame)
-    orders = bind_order(OptionText(order_by, "order-by"), schema)
-    columns = {f"{_OURS}order_{at}": each.expression for at, each in enumerate(orders)}
-    return (
-        compiled_columns(list(columns.items()), schema)
-        .added(frame)
-        .sort(
-            *columns,
-            descending=[each.descending for each in orders],
-            nulls_last=[not each.nulls_first for each in orders],
-            maintain_order=True,
-        )
-        .drop(*columns)
-    )
 
 
 def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dict[str, str]) -> None:

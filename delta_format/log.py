@@ -208,6 +208,7 @@ class LiveFiles:
     paths: list[str]  # relative to the table
     sizes: list[int]  # in bytes
     rows: list[int | None]  # counts that include dead rows; None where the log has none
+    modified_ms: list[int]  # milliseconds since the epoch
     _actions: pa.Table
 
     @classmethod
@@ -217,7 +218,8 @@ class LiveFiles:
         paths = [unquote(path) for path in actions.column("path").to_pylist()]
         counted = "num_records" in actions.column_names
         rows: list[int | None] = actions.column("num_records").to_pylist() if counted else [None] * len(paths)
-        return cls(paths, actions.column("size_bytes").to_pylist(), rows, actions)
+        modified = actions.column("modification_time").cast(pa.int64()).to_pylist()
+        return cls(paths, actions.column("size_bytes").to_pylist(), rows, modified, actions)
 
     def partition(self, name: str) -> list[Any]:
         """Return each file's value of a partition column."""

@@ -63,8 +63,16 @@ _BATCH = 1 << 17
 _NUMBER = b"PARQUET:field_id"
 
 
-def read_rows(table: DeltaTable, columns: Sequence[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a loaded table in its types, without dead rows, in batches of at most `size` rows."""
+def read_rows(
+    table: DeltaTable,
+    columns: Sequence[str] | None = None,
+    size: int | None = None,
+    files: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """Yield the rows of a loaded table in its types, without dead rows, in batches of at most `size` rows.
+
+    `files` are the places in :class:`LiveFiles` of those to read, in this order; all by default.
+    """
     whole = pa.schema(table.schema().to_arrow())
     fields = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
     wanted = whole if columns is None else pa.schema([whole.field(name) for name in columns])
@@ -75,7 +83,8 @@ def read_rows(table: DeltaTable, columns: Sequence[str] | None = None, size: int
     read = [fields[name] for name in wanted.names if name not in divided]
     by_number = metadata.configuration.get(MODE, "none").lower() == "id"
     alive_in = _alive_rows(table, folder)
-    for at, path in enumerate(live.paths):
+    for at in range(len(live.paths)) if files is None else files:
+        path = live.paths[at]
         where, filesystem = folder.place(path.removeprefix("file:"))
         with open_parquet(where, filesystem) as file:
             alive = alive_in(path, file.metadata.num_rows)

@@ -33,6 +33,9 @@ class FeedState:
     late: int = 0
     suspects: int = 0
     malformed: int = 0
+    rows: int = 0  # received with a readable time
+    heard_us: int | None = None  # when its last rows arrived; None if unknown
+    idle: bool = False  # its bound is ahead of its own rows, by the rule for silent feeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +110,15 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
         report = REPORTS.get(cast("Kind", kind.removeprefix("upstream-")))
         if kind == "upstream-feeds":
             feeds = [
-                FeedState(each.feed, each.bound, late=each.late, suspects=each.suspects, malformed=each.malformed)
+                FeedState(
+                    each.feed,
+                    each.bound,
+                    late=each.late,
+                    suspects=each.suspects,
+                    malformed=each.malformed,
+                    rows=each.rows,
+                    heard_us=each.arrival_us,
+                )
                 for each in read_feed_reports(folder)
             ]
             found.append(Place(f"input {name}", feeds))
@@ -141,6 +152,9 @@ def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
                     feed in ended,
                     state["late"],
                     state["suspects"],
+                    rows=state.get("received", 0),
+                    heard_us=offset.get("heard", {}).get(feed),
+                    idle=state.get("own") is not None and state["own"] < state["bound"],
                 )
                 for feed, state in offset["progress"].items()
             ]

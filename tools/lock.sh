@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt,
-# tools/constraints-docs.txt, tools/constraints-connect.txt, tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
+# tools/constraints-docs.txt, tools/constraints-browser.txt, tools/constraints-connect.txt, tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
 # Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +17,8 @@ printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
 printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
 # Makes the site out of docs/, and draws grammars.
 printf 'sphinx>=8,<9\nmyst-parser>=4\npydata-sphinx-theme>=0.16\nsphinx-copybutton>=0.5\nsphinx-design>=0.6\nrailroad-diagrams>=3,<4\n' | compile - -o tools/constraints-docs.txt
+# Drives the browser that tests and pictures of the workbench open.
+printf 'playwright>=1.50\n' | compile -c constraints.txt - -o tools/constraints-browser.txt
 # Changes lines of the kernels, to see whether tests notice.
 printf 'mutmut>=3.8,<4\n' | compile -c constraints.txt - -o tools/constraints-mutants.txt
 # What the extras `connect` and `pipelines` of pyspark add to constraints.txt.

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from typing import TYPE_CHECKING
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, StreamingResponse
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ..sink.figures.summary import CommitSummary
-    from .watch import Watch
+    from .watch import Watch, WatchedTable
 
 __all__ = ["EventFeed", "reading"]
 
@@ -27,17 +28,25 @@ _POLL_S = 0.25
 _SEARCH_TURNS = 40
 _BEAT_S = 15.0
 _CLIENTS = 256
+# The least time between two verdicts on a table: after a commit, and without one.
+_VERDICT_S, _IDLE_VERDICT_S = 0.9, 2.0
 _WAITING = 1_000
 
 _log = logging.getLogger(__name__)
 
 
 class EventFeed:
-    """Reads the watch in the background, and hands each commit to every client of its table."""
+    """Reads the watch in the background, and hands each commit to every client of its table.
+
+    Clients also get what `verdict` returns of their table, computed once for all of them.
+    """
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._clients: dict[asyncio.Queue[tuple[int, str] | None], str] = {}
+        self._clients: dict[asyncio.Queue[tuple[int | None, str] | None], str] = {}
+        self.verdict: Callable[[WatchedTable], Mapping[str, Any]] | None = None
+        self._judged_s: dict[str, float] = {}
+        self._changed: set[str] = set()
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -56,11 +65,30 @@ class EventFeed:
                 found = {}
             for name, commits in found.items():
                 self._publish(name, commits)
+            self._changed |= found.keys()
+            await self._judge()
             turn += 1
             await asyncio.sleep(_POLL_S)
 
+    async def _judge(self) -> None:
+        now_s = time.monotonic()
+        judge = self.verdict
+        if judge is None:
+            return
+        for name in set(self._clients.values()):
+            waited_s = now_s - self._judged_s.get(name, 0.0)
+            if waited_s < (_VERDICT_S if name in self._changed else _IDLE_VERDICT_S):
+                continue
+            self._judged_s[name] = now_s
+            self._changed.discard(name)
+            with contextlib.suppress(OSError, ValueError, UpstreamError):  # as above
+                found = await run_in_threadpool(judge, self._watch.table(name))
+                self._send(name, [(None, f"event: verdict\ndata: {json.dumps(found, default=str)}\n\n")])
+
     def _publish(self, name: str, commits: Iterable[tuple[int, CommitSummary]]) -> None:
-        texts = [(version, _event(version, summary)) for version, summary in commits]
+        self._send(name, [(version, _event(version, summary)) for version, summary in commits])
+
+    def _send(self, name: str, texts: Sequence[tuple[int | None, str]]) -> None:
         for queue, table in list(self._clients.items()):
             if table != name:
                 continue
@@ -73,7 +101,7 @@ class EventFeed:
 
     async def stream(self, table: str, after: int | None) -> AsyncIterator[str]:
         """Yield events of a table's commits after a version, by default from now on; never one twice."""
-        queue: asyncio.Queue[tuple[int, str] | None] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[int | None, str] | None] = asyncio.Queue()
         self._clients[queue] = table
         try:
             yield "retry: 500\n\n"
@@ -91,7 +119,9 @@ class EventFeed:
                     continue
                 if item is None:
                     return
-                if item[0] > sent:
+                if item[0] is None:
+                    yield item[1]
+                elif item[0] > sent:
                     sent = item[0]
                     yield item[1]
         finally:

@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ..conf.errors import OptionError, UpstreamError
-from . import control, metrics, plan_view, why
+from . import control, metrics, plan_view, prediction, table_view, views, why
 from .bench import Bench, Conflict, problem
 from .events import reading
 from .security import Guard
@@ -34,7 +34,7 @@ __all__ = ["create_app", "serve"]
 STATIC = Path(__file__).parent / "static"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
-_FEATURES = (control, metrics, plan_view, why)
+_FEATURES = (views, table_view, prediction, control, metrics, plan_view, why)
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +104,7 @@ def _tables(bench: Bench) -> dict[str, Any]:
         ],
         "checkpoints": bench.watch.checkpoints,
         "control": bench.control,
+        "pages": sorted(page.stem for page in (STATIC / "pages").glob("*.js")),
     }
 
 

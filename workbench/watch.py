@@ -53,6 +53,8 @@ class Point:
     conflicts: int
     late: int
     ages: Ages
+    p50_s: float | None  # the greatest of the commits', as is `p99_s`
+    p99_s: float | None
     area: tuple[float, float]  # key square seconds: a lower and an upper bound
     keys: int | None
     pending: int | None
@@ -78,6 +80,8 @@ class Point:
             conflicts=summary.conflicts,
             late=summary.late or 0,
             ages=summary.ages or Ages(),
+            p50_s=None if summary.staleness is None else summary.staleness.p50,
+            p99_s=None if summary.staleness is None else summary.staleness.p99,
             area=summary.area or (0.0, 0.0),
             keys=summary.keys,
             pending=summary.pending,
@@ -96,6 +100,8 @@ class Point:
             other,
             **{name: getattr(self, name) + getattr(other, name) for name in counts},
             ages=Ages.together([self.ages, other.ages]),
+            p50_s=_most(self.p50_s, other.p50_s),
+            p99_s=_most(self.p99_s, other.p99_s),
             area=(self.area[0] + other.area[0], self.area[1] + other.area[1]),
             oldest_s=_most(self.oldest_s, other.oldest_s),
             batch_s=_most(self.batch_s, other.batch_s),

@@ -1,89 +1,286 @@
-// The router: one page at a time, one stream of events for the chosen table.
+// The frame around the pages: routes, the table, the connection, the keyboard.
 
-import { el, problem, replace } from "./dom.js";
+import { badge, duration, el, problem, replace, say } from "./dom.js";
 
-const NAMES = ["overview", "why", "control"];
+const KEYS = { overview: "o", freshness: "f", inputs: "i", plan: "p", why: "y", queries: "q", top: "n", table: "b", whatif: "w", control: "c", letters: "d" };
+const RETRY_MS = [250, 500, 1000, 2000, 4000];
 
-const state = { table: null, page: null, shown: null, events: null, turn: 0 };
+const $ = (id) => document.getElementById(id);
+const pages = new Map();
+let names = []; // of the pages that the server has
+let tables = [];
+let shown = null; // the page in view: {name, params, handle, disposed}
+let clockOffsetUs = 0;
 
-export const api = {
-  get table() { return state.table; },
-  async get(path, params = {}) {
-    const query = new URLSearchParams();
-    for (const [name, value] of Object.entries({ table: state.table, ...params })) {
-      for (const each of [value].flat()) if (each !== null && each !== undefined && each !== "") query.append(name, each);
-    }
-    return answer(await fetch(`/api/v1${path}?${query}`));
-  },
-  async send(method, path, body = {}, params = {}) {
-    const query = new URLSearchParams({ ...(state.table === null ? {} : { table: state.table }), ...params });
-    const headers = { "Content-Type": "application/json" };
-    return answer(await fetch(`/api/v1${path}?${query}`, { method, headers, body: JSON.stringify(body) }));
-  },
-};
+/** An answer that is no answer, in the server's words. */
+class ApiError extends Error {
+  constructor(status, document) {
+    super(document.error ?? `the server answered ${status}`);
+    Object.assign(this, document, { status });
+  }
+}
 
-async function answer(response) {
-  const found = response.headers.get("content-type")?.includes("json") ? await response.json() : await response.text();
-  if (!response.ok) throw typeof found === "string" ? { error: found } : found;
+async function call(method, path, { params = {}, body, signal } = {}) {
+  const url = new URL(`/api/v1${path}`, location.origin);
+  for (const [name, value] of Object.entries({ ...(api.table && { table: api.table }), ...params })) {
+    if (value === null || value === undefined || value === "") continue;
+    url.searchParams.delete(name);
+    for (const each of [value].flat()) url.searchParams.append(name, each);
+  }
+  let answer;
+  try {
+    answer = await fetch(url, {
+      method,
+      signal,
+      credentials: "same-origin",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, { error: "The workbench's server does not answer.", hint: "The page reconnects by itself when the server is back." });
+  }
+  const text = await answer.text();
+  const json = (answer.headers.get("Content-Type") ?? "").includes("json");
+  const found = json && text ? JSON.parse(text) : text;
+  if (answer.status === 401) {
+    throw new ApiError(401, { error: "The server does not accept this browser's token.", hint: "Open the address that `upstream ui` printed." });
+  }
+  if (!answer.ok) throw new ApiError(answer.status, json ? found : {});
   return found;
 }
 
-const pages = new Map();
-for (const name of NAMES) pages.set(name, await import(`./pages/${name}.js`));
+/** What pages get: requests for the chosen table, the server's clock, and links. */
+const api = {
+  table: null,
+  verdict: null,
+  get: (path, params, options = {}) => call("GET", path, { params, ...options }),
+  send: (method, path, body, params) => call(method, path, { params, body }),
+  now: () => Date.now() * 1e3 + clockOffsetUs,
+  link: (page, params = {}) => `#/${page}${queryOf({ ...(api.table && { table: api.table }), ...params })}`,
+  go: (page, params = {}) => (location.hash = api.link(page, params)),
+};
+
+function queryOf(params) {
+  const kept = Object.entries(params).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return kept.length ? `?${new URLSearchParams(kept.flatMap(([name, value]) => [value].flat().map((each) => [name, each])))}` : "";
+}
+
+function route() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return { name: pages.has(path) ? path : "overview", params: new URLSearchParams(query) };
+}
 
 async function show() {
-  const [name, query = ""] = location.hash.replace(/^#\//, "").split("?");
-  const page = pages.get(name) ?? pages.get(NAMES[0]);
-  const params = new URLSearchParams(query);
-  const wanted = params.get("table");
-  if (wanted && wanted !== state.table) choose(wanted);
-  const turn = ++state.turn;
-  state.shown?.dispose?.();
-  state.shown = null;
-  const root = document.getElementById("page");
-  const fresh = el("section", { class: `page-${name}` }, el("h1", {}, page.title));
-  for (const link of document.querySelectorAll("nav a")) {
-    if (link.dataset.page === name) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+  const { name, params } = route();
+  const table = params.get("table") ?? api.table ?? tables[0]?.name ?? null;
+  const other = table !== api.table;
+  api.table = table;
+  if (document.activeElement !== $("table")) $("table").value = table ?? "";
+  shown?.dispose();
+  for (const link of $("pages").children) {
+    link.href = api.link(link.dataset.page);
+    if (link.dataset.page === name) {
+      link.setAttribute("aria-current", "page");
+      link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    } else link.removeAttribute("aria-current");
   }
-  replace(root, fresh);
+  const page = pages.get(name);
+  document.title = `${page.title} · ${table ?? "no table"} · UpStream`;
+  const root = el("div", { class: `stack page-${name}`, dataset: { page: name } });
+  const mine = { name, handle: null, gone: false };
+  mine.dispose = () => {
+    mine.gone = true;
+    mine.handle?.dispose?.();
+  };
+  shown = mine;
+  replace($("main"), el("h1", {}, page.title), root);
+  if (other) {
+    api.verdict = null;
+    feed.open();
+  }
   try {
-    const shown = await page.render(fresh, api, params);
-    if (turn === state.turn) state.shown = shown;
-    else shown?.dispose?.();
+    const handle = await page.render(root, api, params);
+    mine.handle = handle;
+    if (mine.gone) handle?.dispose?.();
+    else if (api.verdict) handle?.onVerdict?.(api.verdict);
+    else header();
+    root.dataset.ready = "true";
   } catch (error) {
-    fresh.append(problem(error));
+    if (mine.gone || error.name === "AbortError") return;
+    replace(root, problem(error));
+    root.dataset.ready = "true";
+    header();
   }
 }
 
-function choose(table) {
-  state.table = table;
-  document.getElementById("table").value = table;
-  follow();
+/** The stream of commits. The table's version is the id of an event, so a reconnect asks for what it missed. */
+const feed = {
+  source: null,
+  version: null,
+  tries: 0,
+  timer: null,
+  open() {
+    this.close();
+    this.version = null;
+    this.connect();
+  },
+  connect() {
+    clearTimeout(this.timer);
+    if (!api.table || paused()) return;
+    const after = this.version === null ? {} : { after: this.version };
+    const source = new EventSource(`/api/v1/events${queryOf({ table: api.table, ...after })}`);
+    this.source = source;
+    source.onopen = () => {
+      const back = this.tries > 0;
+      this.tries = 0;
+      connection("live");
+      if (back) again();
+    };
+    source.addEventListener("commit", (event) => {
+      const version = Number(event.lastEventId);
+      if (this.version !== null && version <= this.version) return;
+      this.version = version;
+      document.body.dataset.version = version;
+      shown?.handle?.onCommit?.(JSON.parse(event.data));
+    });
+    source.addEventListener("verdict", (event) => judge(JSON.parse(event.data)));
+    source.onerror = () => {
+      // A browser gives up after an answer that is no stream: then the page tries by itself.
+      source.close();
+      connection("offline");
+      const wait = RETRY_MS[Math.min(this.tries, RETRY_MS.length - 1)];
+      this.tries += 1;
+      this.timer = setTimeout(() => this.connect(), wait);
+    };
+  },
+  close() {
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+  },
+};
+
+const WORDS = { live: "live", paused: "paused", offline: "reconnecting" };
+
+function connection(state) {
+  $("live").dataset.live = state;
+  say($("live"), WORDS[state]);
+  document.body.dataset.live = state;
 }
 
-function follow() {
-  state.events?.close();
-  if (state.table === null) return;
-  const connection = document.getElementById("connection");
-  const events = new EventSource(`/api/v1/events?table=${encodeURIComponent(state.table)}`);
-  events.onopen = () => { connection.textContent = "live"; connection.className = "live"; };
-  events.onerror = () => { connection.textContent = "reconnecting"; connection.className = "lost"; };
-  events.addEventListener("commit", (event) => state.shown?.onCommit?.(JSON.parse(event.data)));
-  state.events = events;
+function paused() {
+  return $("pause").getAttribute("aria-pressed") === "true";
 }
 
-async function begin() {
-  const nav = document.getElementById("pages");
-  const order = [...pages].sort((one, other) => one[1].order - other[1].order);
-  replace(nav, order.map(([name, page]) => el("a", { href: `#/${name}`, "data-page": name }, page.title)));
-  const found = await answer(await fetch("/api/v1/tables"));
-  const select = document.getElementById("table");
-  replace(select, found.tables.map((each) => el("option", { value: each.name }, each.name)));
-  select.addEventListener("change", () => { choose(select.value); show(); });
-  if (found.tables.length) choose(found.tables[0].name);
-  window.addEventListener("hashchange", show);
+function pause() {
+  const now = !paused();
+  $("pause").setAttribute("aria-pressed", String(now));
+  say($("pause"), now ? "Resume" : "Pause");
+  if (now) {
+    feed.close();
+    connection("paused");
+  } else {
+    feed.tries = 1; // what was missed while paused is fetched again
+    feed.connect();
+  }
+}
+
+function again() {
+  if (shown?.handle?.refresh) shown.handle.refresh();
+  else show();
+}
+
+/** Take a table's verdict, which the server computes once for all browsers. */
+function judge(found) {
+  if (found.table !== api.table) return;
+  api.verdict = found;
+  clockOffsetUs = found.now_us - Date.now() * 1e3;
+  if ($("state").firstChild?.dataset.state !== found.state) replace($("state"), badge(found.state));
+  say($("place"), found.location);
+  shown?.handle?.onVerdict?.(found);
+}
+
+async function header() {
+  try {
+    judge(await api.get("/overview"));
+  } catch {
+    replace($("state"));
+  }
+}
+
+async function listTables() {
+  const found = await call("GET", "/tables");
+  tables = found.tables;
+  names = found.pages;
+  api.control = found.control;
+  api.checkpoints = found.checkpoints;
+  replace($("tables"), tables.slice(0, 2000).map((each) => el("option", { value: each.name })));
+  $("table").parentElement.hidden = tables.length < 2;
+}
+
+function choose() {
+  const name = $("table").value;
+  if (tables.some((each) => each.name === name)) location.hash = `#/${route().name}${queryOf({ table: name })}`;
+}
+
+function step(by) {
+  const order = [...pages.keys()];
+  api.go(order[(order.indexOf(shown?.name) + by + order.length) % order.length]);
+}
+
+const COMMANDS = {
+  "?": ["Show this list", () => $("keys").showModal()],
+  "[": ["Previous page", () => step(-1)],
+  "]": ["Next page", () => step(1)],
+  t: ["Choose the table", () => ($("table").parentElement.hidden ? null : $("table").select())],
+  "/": ["Go to the first field of the page", () => $("main").querySelector("input, textarea, select")?.focus()],
+  r: ["Load the page again", () => again()],
+  ".": ["Pause or resume updates", () => pause()],
+};
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "Escape" && event.target.matches("input, textarea, select")) event.target.blur();
+  if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+  const page = Object.keys(KEYS).find((name) => KEYS[name] === event.key && pages.has(name));
+  const command = COMMANDS[event.key]?.[1] ?? (page && (() => api.go(page)));
+  if (!command) return;
+  event.preventDefault();
+  command();
+}
+
+function listKeys() {
+  const lines = [
+    ...Object.entries(COMMANDS).map(([key, [text]]) => [key, text]),
+    ...[...pages].filter(([name]) => KEYS[name]).map(([name, page]) => [KEYS[name], page.title]),
+    ["Esc", "Leave a field, or close this list"],
+  ];
+  replace(document.querySelector("#keys .keys"), lines.map(([key, text]) => [el("div", {}, el("kbd", {}, key)), el("div", {}, text)]));
+}
+
+async function start() {
+  try {
+    await listTables();
+  } catch (error) {
+    replace($("main"), problem(error));
+    return setTimeout(start, 2000);
+  }
+  const found = await Promise.allSettled(names.map((name) => import(`./pages/${name}.js`)));
+  const made = names.map((name, at) => [name, found[at].value]).filter(([, module]) => module?.render);
+  for (const [name, module] of made.sort((one, other) => one[1].order - other[1].order)) pages.set(name, module);
+  replace($("pages"), [...pages].map(([name, page]) => el("a", { href: `#/${name}`, dataset: { page: name } }, page.title)));
+  listKeys();
+  addEventListener("hashchange", show);
+  addEventListener("keydown", onKey);
+  $("table").addEventListener("change", choose);
+  $("pause").addEventListener("click", pause);
+  $("help").addEventListener("click", () => $("keys").showModal());
+  $("keys-close").addEventListener("click", () => $("keys").close());
+  setInterval(() => {
+    for (const each of document.querySelectorAll("[data-since]")) say(each, duration((api.now() - Number(each.dataset.since)) / 1e6));
+  }, 1000);
   await show();
 }
 
-begin().catch((error) => replace(document.getElementById("page"), problem(error)));
+start();

@@ -1,21 +1,118 @@
-import { clock, count, duration, el, replace } from "../dom.js";
+// Is it fresh? One sentence, the figures behind it, the last commits.
+
+import { badge, clock, count, duration, el, empty, grid, moment, percent, replace, say, section, since } from "../dom.js";
+import { TimeChart } from "../charts.js";
 
 export const title = "Overview";
 export const order = 1;
 
+const COMMITS = 12;
+
 export async function render(root, api) {
-  const figures = el("dl", { class: "figures" });
-  root.append(figures);
-  function draw(commit) {
-    const facts = commit === null ? [["commits", "none yet"]] : [
-      ["last commit", clock(commit.committed_at_us)],
-      ["rows", count(commit.rows)],
-      ["keys", count(commit.keys)],
-      ["staleness p99", duration(commit.staleness?.p99)],
-      ["waiting", count(commit.pending)],
-    ];
-    replace(figures, facts.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  if (!api.table) {
+    root.append(empty("No table yet", "Start a query that writes a table here. The page shows it within ten seconds."));
+    return {};
   }
-  draw(null);
-  return { onCommit: draw };
+  const sentence = el("p", { class: "sentence", "aria-live": "polite" }, "…");
+  const under = el("p", { class: "muted" }, "\u00a0");
+  const state = el("span");
+  const card = el("div", { class: "card verdict" }, state, sentence, under);
+  const tiles = el("div", { class: "tiles" });
+  root.append(card, tiles);
+  const chart = new TimeChart(root, {
+    title: "Staleness of the applied keys",
+    height: 170,
+    series: [
+      { label: "p99", color: "--c2", fill: true },
+      { label: "p50", color: "--c1" },
+    ],
+  });
+  const list = el("div");
+  root.append(section("Last commits", list));
+  let commits = [];
+
+  function draw(found) {
+    if (card.dataset.state !== found.state) {
+      card.dataset.state = found.state;
+      replace(state, badge(found.state));
+    }
+    say(sentence, found.verdict);
+    if (!found.commit) {
+      say(under, found.location);
+      replace(tiles);
+      return;
+    }
+    const last = found.commit;
+    replace(under, "Last commit ", since(last.committed_at_us, api.now()), ` ago: version ${count(last.version)}, batch ${count(last.batch_id)}`, found.writer ? "" : "; no query writes now");
+    const { staleness } = found;
+    const missed = last.target_met === false;
+    const facts = [
+      ["Staleness", staleness ? duration(staleness.mean) : "–", staleness ? `p50 ${duration(staleness.p50)}, p99 ${duration(staleness.p99)}, max ${duration(staleness.max)}` : "no time of arrival is known"],
+      ["Target", last.target ? (last.target_met === null || last.target_met === undefined ? "no verdict" : missed ? "missed" : "met") : "none", target(found), last.target ? (missed ? "bad" : "good") : null],
+      ["Complete up to", found.all_ended ? "the end" : timeOf(found.complete_up_to), found.behind_s !== null && !found.all_ended ? `${moment(found.complete_up_to).slice(0, 10)}, ${duration(found.behind_s)} behind the clock` : found.waits_for ? `waits for ${found.waits_for}` : ""],
+      ["Waiting", last.pending === null || last.pending === undefined ? "no queue" : `${count(last.pending)} keys`, last.oldest ? `the oldest for ${duration(last.oldest)}` : ""],
+      ["Arriving", found.rows_per_s === null ? "–" : `${count(found.rows_per_s)} rows/s`, found.superseded_share === null ? "" : `${percent(found.superseded_share)} superseded, ${count(found.applied_per_s)} keys/s applied`],
+      ["Keys", count(last.keys), rest(last)],
+    ];
+    replace(
+      tiles,
+      facts.map(([label, value, more, kind]) => el("div", { class: `tile ${kind ?? ""}` }, el("div", { class: "label" }, label), el("div", { class: "value" }, value), el("div", { class: "more" }, more))),
+    );
+  }
+
+  function timeOf(bound) {
+    const text = moment(bound);
+    return /^\d{4}-/.test(text) ? `${text.slice(11, 19)} UTC` : text;
+  }
+
+  function target(found) {
+    const last = found.commit;
+    if (!last.target) return "set one with target='p99 < 10 s'";
+    const needs = last.needed_budget ? `; a batch of ${count(last.needed_budget)} rows would meet it` : last.needed_rows_per_s ? `; ${count(last.needed_rows_per_s)} rows/s would meet it` : "";
+    return `${last.target}, met by ${percent(found.target_share)} of commits${needs}`;
+  }
+
+  function rest(last) {
+    const counts = [[last.sources?.late, "late"], [last.sources?.suspects, "suspect"], [last.conflicts, "in conflict"], [last.deleted, "deleted"]];
+    return counts.filter(([many]) => many).map(([many, what]) => `${count(many)} ${what}`).join(", ");
+  }
+
+  function tell() {
+    replace(
+      list,
+      grid(
+        [
+          { label: "version", num: true, text: (each) => count(each.version) },
+          { label: "committed", text: (each) => clock(each.committed_at_us) },
+          { label: "rows", num: true, text: (each) => count(each.rows) },
+          { label: "keys changed", num: true, text: (each) => count(each.applied) },
+          { label: "superseded", num: true, text: (each) => count(each.superseded) },
+          { label: "p50", num: true, text: (each) => duration(each.staleness?.p50) },
+          { label: "p99", num: true, text: (each) => duration(each.staleness?.p99) },
+          { label: "waiting", num: true, text: (each) => count(each.pending) },
+          { label: "complete up to", text: (each) => moment(each.low_watermark) },
+        ],
+        commits,
+        { caption: "Last commits, newest first", none: "No commit of a query yet." },
+      ),
+    );
+  }
+
+  async function refresh() {
+    const { columns, latest } = await api.get("/summaries", { points: 400, latest: COMMITS });
+    commits = latest.reverse();
+    chart.set([columns.at_s ?? [], columns.p99_s ?? [], columns.p50_s ?? []]);
+    tell();
+  }
+  await refresh();
+  return {
+    refresh,
+    onVerdict: draw,
+    onCommit(commit) {
+      commits = [commit, ...commits.filter((each) => each.version !== commit.version)].slice(0, COMMITS);
+      chart.push([commit.committed_at_us / 1e6, commit.staleness?.p99, commit.staleness?.p50], 600);
+      tell();
+    },
+    dispose: () => chart.dispose(),
+  };
 }

@@ -1,0 +1,180 @@
+"""Every page in a real Chromium: without errors, narrow and wide, light and dark, and with each commit at once."""
+
+import threading
+
+import pytest
+from kit.browser import WorkbenchServer, browser_program, chromium
+from kit.scenes import Scene, every_state
+from kit.sink import Sink
+from kit.waiting import wait_for
+
+PROGRAM = browser_program()
+PAGES = ("overview", "freshness", "inputs", "plan", "why", "queries", "top", "table", "whatif", "control", "letters")
+ROWS = 1_000_000
+WAIT = 10_000  # ms: a busy machine is no reason to fail
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def live(folder):
+    """A table to which a thread commits."""
+    every_state(folder, batches=8)
+    large = Sink(folder / "large", system=False, options={"key": "k", "eventTime": "t", "buckets": "16"})
+    for batch in range(2):
+        keys = range(batch * ROWS // 2, (batch + 1) * ROWS // 2)
+        large.batch(batch, [large.rows([(key, key, "v") for key in keys])])
+    hostile = Sink(folder / "hostile", query_id="query-2")
+    text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    hostile.batch(0, [hostile.rows([(1, 1, text)], feed="<b>feed</b>")])
+    return Scene(folder, name="positions", query_id="live").history(8).hold()
+
+
+@pytest.fixture(scope="module")
+def server(folder, live):
+    server = WorkbenchServer(folder).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium(PROGRAM) as browser:
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser, server):
+    """Opens a page of a table, and fails the test if the browser's console has an error."""
+    contexts, errors = [], []
+
+    def opened(name, table="positions", width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(server.address)
+        page.goto(f"http://127.0.0.1:{server.port}/#/{name}?table={table}")
+        page.wait_for_selector(f"[data-page={name}][data-ready]", timeout=WAIT)
+        return page
+
+    opened.errors = errors
+    yield opened
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def committing(live):
+    """Lets the table have a commit each half second."""
+    done = threading.Event()
+
+    def commit():
+        while not done.wait(0.5):
+            live.now_us += 500_000
+            live.step()
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    yield
+    done.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(420, "dark"), (1280, "light")])
+def test_every_page_has_its_content_and_no_error_while_commits_come(opened, committing, width, scheme):
+    page = opened("overview", width=width, scheme=scheme)
+    present = [each.get_attribute("data-page") for each in page.query_selector_all("#pages a")]
+    assert {"overview", "freshness", "inputs", "top", "table", "whatif", "letters"} <= {*present} <= {*PAGES}
+    for name in present:
+        page.click(f"#pages a[data-page={name}]")
+        page.wait_for_selector(f"main [data-page={name}][data-ready]", timeout=WAIT)
+        assert page.query_selector("main .problem") is None, page.inner_text("main")
+        assert len(page.inner_text(f"main [data-page={name}]")) > 40, name
+        across = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert across <= 0, f"{name} is wider than the screen"
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")
+
+
+def test_each_state_is_told_in_words(opened):
+    page = opened("overview")
+    for state in ("running", "late", "overloaded", "failed", "ended"):
+        page.evaluate(f"location.hash = '#/overview?table={state}'")
+        page.wait_for_selector(f".verdict[data-state={state}]", timeout=WAIT)
+        assert page.inner_text("#state") == state
+        assert page.inner_text(".verdict .sentence").endswith(".")
+
+
+def test_a_commit_is_on_the_page_at_once_and_none_is_missed_while_the_server_is_away(opened, live, server):
+    page = opened("overview")
+    page.wait_for_selector("body[data-live=live]", timeout=WAIT)
+
+    def shown():
+        cells = page.query_selector_all("main tbody td:first-child")
+        return [int(each.inner_text().replace(",", "")) for each in cells]
+
+    def commit():
+        live.now_us += 1_000_000
+        live.step()
+        return live.version()
+
+    version = commit()
+    page.wait_for_selector(f"body[data-version='{version}']", timeout=WAIT)
+    assert shown()[0] == version
+    server.kill()
+    page.wait_for_selector("body[data-live=offline]", timeout=WAIT)
+    opened.errors.clear()  # the browser reports each attempt that finds no server
+    missed = [commit() for _ in range(3)]
+    server.start()
+    page.wait_for_selector("body[data-live=live]", timeout=WAIT)
+    page.wait_for_selector(f"body[data-version='{missed[-1]}']", timeout=WAIT)
+    assert shown()[:4] == [*reversed(missed), version]
+    opened.errors.clear()
+    assert commit() == missed[-1] + 1
+    page.wait_for_selector(f"body[data-version='{missed[-1] + 1}']", timeout=WAIT)
+
+
+def test_keys_lead_to_pages_and_a_pause_holds_updates(opened, live):
+    page = opened("overview")
+    page.keyboard.press("?")
+    assert "Freshness" in page.inner_text("dialog[open]")
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    page.wait_for_selector("main [data-page=freshness][data-ready]", timeout=WAIT)
+    page.keyboard.press("[")
+    page.wait_for_selector("main [data-page=overview][data-ready]", timeout=WAIT)
+    page.keyboard.press(".")
+    page.wait_for_selector("body[data-live=paused]", timeout=WAIT)
+    live.now_us += 1_000_000
+    live.step()
+    page.keyboard.press(".")
+    wait_for(lambda: page.inner_text("main tbody td") == str(live.version()))
+
+
+def test_a_table_of_a_million_keys_is_looked_into(opened):
+    page = opened("table", table="large/table")
+    page.fill("#where", "k = 700001 OR t = 3")
+    page.press("#where", "Enter")
+    wait_for(lambda: "700001" in page.query_selector_all("main .grid")[0].inner_text())
+    assert "2 rows of 1.00 M" in page.inner_text("main")
+    page.fill("#key", "999999")
+    page.press("#key", "Enter")
+    wait_for(lambda: "999999" in page.query_selector_all("main .grid")[1].inner_text())
+
+
+def test_text_of_a_table_is_never_markup(opened):
+    page = opened("table", table="hostile/table")
+    assert "<script>" in page.inner_text("main")
+    assert page.query_selector("main img, main script, main b") is None

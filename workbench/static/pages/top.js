@@ -1,0 +1,92 @@
+// The worst first: stalest keys, buckets, shards.
+
+import { bytes, calm, count, duration, el, empty, grid, replace, section } from "../dom.js";
+
+export const title = "Top N";
+export const order = 7;
+
+export async function render(root, api) {
+  if (!api.table) {
+    root.append(empty("No table yet"));
+    return {};
+  }
+  const keys = el("div");
+  const parts = el("div", { class: "stack" });
+  root.append(section("Keys that wait longest in the queue", keys), parts);
+
+  async function load() {
+    const [stalest, shards] = await Promise.all([api.get("/stalest", { count: 50 }), api.get("/shards")]);
+    if (stalest.why) replace(keys, empty("The queue reports no keys", stalest.why));
+    else {
+      const names = stalest.columns.map((each) => each.name);
+      const key = names.slice(0, -3);
+      replace(
+        keys,
+        grid(
+          names.map((name, at) => ({ label: name.replace("_", " "), num: at >= key.length, text: (row) => (name === "age_s" ? duration(row[at]) : String(row[at])) })),
+          stalest.rows,
+          {
+            caption: "Stalest keys",
+            none: "No key waits.",
+            onrow: (row) => api.go("why", Object.fromEntries(key.map((name, at) => [name, row[at]]))),
+          },
+        ),
+      );
+    }
+    const most = Math.max(1, ...shards.buckets.map((each) => each.rows ?? 0));
+    replace(
+      parts,
+      section(
+        "Largest buckets",
+        grid(
+          [
+            { label: "bucket", num: true, text: (each) => String(each.bucket ?? "all") },
+            { label: "rows", num: true, text: (each) => count(each.rows) },
+            { label: "", node: (each) => el("div", { class: "meter", "aria-hidden": "true" }, el("span", { style: { width: `${((each.rows ?? 0) / most) * 100}%` } })) },
+            { label: "size", num: true, text: (each) => bytes(each.bytes) },
+            { label: "files", num: true, text: (each) => count(each.files) },
+            { label: "dead rows", num: true, text: (each) => count(each.dead) },
+          ],
+          shards.buckets,
+          { caption: "Buckets of the table, most rows first" },
+        ),
+      ),
+      shards.queues.length > 0 &&
+        section(
+          "Shards of the queue",
+          grid(
+            [
+              { label: "queue", num: true, text: (each) => String(each.queue) },
+              { label: "shard", num: true, text: (each) => String(each.shard) },
+              { label: "waiting", num: true, text: (each) => count(each.waiting) },
+              { label: "oldest", num: true, text: (each) => (each.oldest_us === null ? "–" : duration((api.now() - each.oldest_us) / 1e6)) },
+              { label: "arrived", num: true, text: (each) => count(each.arrived) },
+              { label: "applied", num: true, text: (each) => count(each.applied) },
+              { label: "superseded", num: true, text: (each) => count(each.superseded) },
+              { label: "state written", num: true, text: (each) => bytes(each.state_bytes) },
+            ],
+            shards.queues,
+            { caption: "Shards of the queue, fullest first" },
+          ),
+        ),
+      shards.operators.length > 0 &&
+        section(
+          "Shards of other steps",
+          grid(
+            [
+              { label: "step", text: (each) => each.operator },
+              { label: "shard", num: true, text: (each) => String(each.shard) },
+              { label: "rows kept", num: true, text: (each) => count(each.kept) },
+              { label: "due", num: true, text: (each) => count(each.due) },
+              { label: "state written", num: true, text: (each) => bytes(each.state_bytes) },
+            ],
+            shards.operators,
+            { caption: "Shards of windows, joins and other steps, fullest first" },
+          ),
+        ),
+    );
+  }
+  await load();
+  const soon = calm(load, 4000);
+  return { refresh: load, onCommit: soon, dispose: () => soon.cancel() };
+}

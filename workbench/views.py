@@ -1,0 +1,465 @@
+"""The pages' figures of a table: its verdict, history, ages, input partitions, and largest parts."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ..conf.errors import OptionError, UpstreamError
+from ..conf.units import format_duration_us
+from ..core.feedback.ages import Ages
+from ..core.feedback.reports import REPORTS, read_queues, read_reports
+from ..delta_format.latest_table import BUCKET, NOTHING_YET
+from ..operators.describe import FeedState, Place, live_places, source_feeds
+from ..sink.commit.lease import TableLease
+from ..sink.figures.summary import complete_up_to_us, run_figures
+from ..storage.folder import TableFolder
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.routing import Route
+
+    from ..sink.figures.summary import CommitSummary
+    from .bench import Bench
+    from .watch import Point, WatchedTable
+
+__all__ = ["feeds", "heatmap", "overview", "routes", "shards", "stalest", "summaries"]
+
+State = Literal["empty", "running", "late", "overloaded", "failed", "ended"]
+
+_RECENT_US = 60_000_000
+# Closer input partitions do not count as late, nor is a query overloaded whose rows come a little faster for a moment.
+_APART_US = 10_000_000
+_OVERLOADED = 1.1
+_POINTS, _MOST_POINTS = 600, 4_000
+_COLUMNS = 160
+_MOST_FEEDS = 500
+_MOST_SHARDS = 200
+_PER_OCTAVE = 8
+_MOST_ROWS = 56
+_OPERATORS = ("feeds", "windows", "reorder", "joins", "latest")
+
+
+def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
+    """Return a table's state, the verdict in a sentence, and the figures behind it."""
+    commits = [summary for _, summary in table.commits]
+    lease = TableLease(table.folder).newest()
+    found: dict[str, Any] = {
+        "table": table.name,
+        "location": table.location,
+        "checkpoint": table.checkpoint,
+        "version": table.version,
+        "now_us": now_us,
+        "writer": None if lease is None or lease.has_ended(now_us) else lease.holder,
+    }
+    if not commits:
+        return {**found, "state": "empty", "verdict": "No query has committed to this table yet.", "commit": None}
+    last = commits[-1]
+    mine = [each for each in commits if each.query_id == last.query_id]
+    recent = [each for each in mine if each.committed_at_us >= last.committed_at_us - _RECENT_US]
+    held = _held_up(table, last, now_us)
+    gone = lease is not None and not lease.released and lease.has_ended(now_us)
+    ended = not gone and found["writer"] is None
+    arrives = _arrivals_by_service(recent)
+    state: State = (
+        "failed"
+        if gone
+        else "ended"
+        if ended
+        else "overloaded"
+        if last.pending and arrives >= _OVERLOADED
+        else "late"
+        if last.target_met is False or (held is not None and held.behind_us >= _APART_US)
+        else "running"
+    )
+    ago_us = max(now_us - last.committed_at_us, 0)
+    judged = [each.target_met for each in mine if each.target_met is not None]
+    span_s = (last.committed_at_us - recent[0].committed_at_us) / 1e6
+    complete_us = complete_up_to_us(last.low_watermark)
+    return {
+        **found,
+        "state": state,
+        "verdict": _verdict(state, last, held, arrives, ago_us, None if lease is None else lease.process.pid),
+        "waits_for": None if held is None else held.feed,
+        "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
+        "since_commit_s": ago_us / 1e6,
+        "staleness": None if last.staleness is None else vars(last.staleness),
+        "complete_up_to": last.low_watermark,
+        "all_ended": _all_ended(last),
+        "behind_s": None if complete_us is None else (now_us - complete_us) / 1e6,
+        "target_share": sum(judged) / len(judged) if judged else None,
+        "rows_per_s": sum(each.updates for each in recent[1:]) / span_s if span_s > 0 else None,
+        "applied_per_s": sum(each.applied for each in recent[1:]) / span_s if span_s > 0 else None,
+        "superseded_share": _share(sum(each.superseded for each in recent), sum(each.updates for each in recent)),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldUp:
+    """The input partition that holds the low-watermark back."""
+
+    feed: str
+    behind_us: int
+    silent_us: int | None  # since its last row arrived; None if unknown
+
+    def __str__(self) -> str:
+        short = self.feed.rstrip("/").rpartition("/")[2] or self.feed
+        if self.silent_us is not None and self.silent_us >= _APART_US:
+            return f"waits for {short}, silent for {format_duration_us(self.silent_us)}"
+        return f"waits for {short}, {format_duration_us(self.behind_us)} behind the others"
+
+
+def _held_up(table: WatchedTable, last: CommitSummary, now_us: int) -> HeldUp | None:
+    for place in _lanes(table, last, now_us):
+        first = place["lanes"][0]  # one that holds others back comes first
+        if first["holds"]:
+            behind_s, silent_s = first["behind_s"], first["silent_s"]
+            silent_us = None if silent_s is None else int(silent_s * 1e6)
+            return HeldUp(first["feed"], _APART_US if behind_s is None else int(behind_s * 1e6), silent_us)
+    return None
+
+
+def _arrivals_by_service(recent: Sequence[CommitSummary]) -> float:
+    """Return how many times as many updates arrive at the queue as leave it; 0 without a queue."""
+    queues = [each.queue for each in recent if each.queue is not None]
+    applied = sum(each.applied for each in queues)
+    return sum(each.arrived for each in queues) / applied if applied else 0.0
+
+
+def _verdict(
+    state: State, last: CommitSummary, held: HeldUp | None, arrives: float, ago_us: int, process: int | None
+) -> str:
+    ago = format_duration_us(ago_us)
+    if state == "failed":
+        return f"No commit for {ago}: process {process} has ended, and no other has taken its query over."
+    if state == "ended":
+        if _all_ended(last):
+            return f"Complete: all input partitions have ended. The last commit was {ago} ago."
+        return f"No query writes this table. The last commit was {ago} ago."
+    stale = "" if last.staleness is None else f"{format_duration_us(last.staleness.mean * 1e6)} stale on average"
+    facts: list[str] = []
+    if state == "overloaded":
+        oldest = "" if last.oldest is None else f", the oldest for {format_duration_us(last.oldest * 1e6)}"
+        facts.append(f"{arrives:.1f} times as many rows arrive as are processed")
+        facts.append(f"{last.pending:,} keys wait{oldest}")
+    if held is not None and held.behind_us >= _APART_US:
+        facts.append(str(held))
+    if last.target is not None and last.target_met is not None:
+        facts.append(f"the target {last.target} is {'met' if last.target_met else 'missed'}")
+    sentence = "; ".join([*([stale] if stale else []), *facts]) or f"the last commit was {ago} ago"
+    return sentence[0].upper() + sentence[1:] + "."
+
+
+def _all_ended(last: CommitSummary) -> bool:
+    return bool(last.low_watermarks) and all(bound is None for bound in last.low_watermarks.values())
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def summaries(table: WatchedTable, since_us: int, until_us: int, most: int, latest: int = 0) -> dict[str, Any]:
+    """Return the history between two times in at most `most` points, as columns, and the `latest` commits whole.
+
+    Of commits that share a point, staleness, backlog and batch time are the greatest, and counts are rates over the
+    time since the point before.
+    """
+    points = [each for each in table.points if since_us <= each.at_us <= until_us]
+    groups = _groups([each.at_us for each in points], most)
+    before_us: int | None = None
+    rows: list[dict[str, Any]] = []
+    for start, stop in groups:
+        part = points[start:stop]
+        last = part[-1]
+        span_s = 0.0 if before_us is None else (last.at_us - before_us) / 1e6
+        before_us = last.at_us
+        judged = sum(each.judged for each in part)
+        rows.append(
+            {
+                "at_s": last.at_us / 1e6,
+                "version": last.version,
+                "commits": sum(each.commits for each in part),
+                "p50_s": _greatest(each.p50_s for each in part),
+                "p99_s": _greatest(each.p99_s for each in part),
+                "max_s": _greatest(each.ages.max_s if each.ages.count else None for each in part),
+                "mean_s": _share(sum(each.ages.total_s for each in part), sum(each.ages.count for each in part)),
+                **{
+                    f"{name}_per_s": sum(getattr(each, name) for each in part) / span_s if span_s > 0 else None
+                    for name in ("updates", "applied", "superseded")
+                },
+                "keys": last.keys,
+                "pending": _greatest(each.pending for each in part),
+                "oldest_s": _greatest(each.oldest_s for each in part),
+                "behind_s": _greatest(
+                    None if each.complete_up_to_us is None else (each.at_us - each.complete_up_to_us) / 1e6
+                    for each in part
+                ),
+                "batch_s": _greatest(each.batch_s for each in part),
+                "target_met": sum(each.met for each in part) / judged if judged else None,
+            }
+        )
+    names = list(rows[0]) if rows else ["at_s"]
+    return {
+        "columns": {name: [row[name] for row in rows] for name in names},
+        "commits": sum(each.commits for each in points),
+        "first_us": table.points[0].at_us if table.points else None,
+        "target": None if table.last is None else table.last.target,
+        "latest": [
+            {"version": version, **summary.to_json(), "ages": None}
+            for version, summary in (table.commits[-latest:] if latest else ())
+        ],
+    }
+
+
+def _greatest(values: Any) -> Any:
+    return max((each for each in values if each is not None), default=None)
+
+
+def _groups(at_us: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Return the ranges of points that share one of `most` equal stretches of time."""
+    if len(at_us) <= most:
+        return [(number, number + 1) for number in range(len(at_us))]
+    at = np.array(at_us)
+    stretch = ((at - at[0]) * most // max(int(at[-1] - at[0]) + 1, 1)).astype(np.int64)
+    starts = np.flatnonzero(np.diff(stretch, prepend=-1)).tolist()
+    return list(zip(starts, [*starts[1:], len(at_us)], strict=True))
+
+
+def heatmap(table: WatchedTable, since_us: int, until_us: int, columns: int) -> dict[str, Any]:
+    """Return the applied keys by time and age, and the share of them above each age.
+
+    `times` (epoch seconds) and `ages` (seconds) are edges; `counts` has a list for each stretch of time, youngest
+    first. `above` has a pair for each age: the age, and the share of keys that were older.
+    """
+    points = [each for each in table.points if since_us <= each.at_us <= until_us and each.ages.count]
+    if not points:
+        return {"times": [], "ages": [], "counts": [], "above": []}
+    first, last = points[0].at_us, points[-1].at_us
+    columns = max(min(columns, len(points)), 1)
+    counts: list[dict[int, int]] = [{} for _ in range(columns)]
+    for point in points:
+        held = counts[min((point.at_us - first) * columns // max(last - first, 1), columns - 1)]
+        for number, count in point.ages.bins.items():
+            held[number] = held.get(number, 0) + count
+    numbers = [number for each in counts for number in each]
+    low, high = min(numbers), max(numbers)
+    merged = -(-(high - low + 1) // _MOST_ROWS)
+    rows = (high - low) // merged + 1
+    table_of = np.zeros((columns, rows), dtype=np.int64)
+    for at, each in enumerate(counts):
+        for number, count in each.items():
+            table_of[at, (number - low) // merged] += count
+    total = Ages.together(each.ages for each in points)
+    above, left = [], total.count
+    for number, count in total.bins.items():
+        left -= count
+        above.append([min(_upper_s(number), total.max_s), left / total.count])
+    return {
+        "times": np.linspace(first / 1e6, max(last, first + 1_000_000) / 1e6, columns + 1).tolist(),
+        "ages": [_upper_s(low - 1 + merged * row) if low - 1 + merged * row >= 0 else 0.0 for row in range(rows + 1)],
+        "counts": table_of.tolist(),
+        "above": above,
+    }
+
+
+def _upper_s(number: int) -> float:
+    """Return the greatest age in a bin of :class:`Ages`, in seconds."""
+    return 2 ** (number / _PER_OCTAVE) / 1e3
+
+
+def feeds(table: WatchedTable, now_us: int) -> dict[str, Any]:
+    """Return the places of a query where input partitions meet, each with a lane for every partition.
+
+    Lanes that hold the others back come first.
+    """
+    last = table.last
+    return {"now_us": now_us, "places": [] if last is None else _lanes(table, last, now_us)}
+
+
+def _lanes(table: WatchedTable, last: CommitSummary, now_us: int) -> list[dict[str, Any]]:
+    micros = not isinstance(last.low_watermark, (int, float))
+    places: list[Place] = []
+    if table.checkpoint is not None:
+        with contextlib.suppress(OSError, ValueError, UpstreamError):  # it is being written, or of another version
+            places = [dataclasses.replace(each, micros=micros) for each in source_feeds(table.checkpoint)]
+            places += live_places(_folders(table.checkpoint, table.storage), micros=micros)
+    if not any(place.feeds for place in places):
+        states = [_state_of(feed, bound) for feed, bound in last.low_watermarks.items()]
+        places = [Place("the last commit", states, micros=all(isinstance(each, str) for each in _bounds(last)))]
+    return [_place(place, now_us) for place in places if place.feeds]
+
+
+def _bounds(last: CommitSummary) -> list[Any]:
+    return [bound for bound in last.low_watermarks.values() if bound is not None]
+
+
+def _state_of(feed: str, bound: Any) -> FeedState:
+    if bound is None or bound == NOTHING_YET:
+        return FeedState(feed, None, ended=bound is None)
+    return FeedState(feed, complete_up_to_us(bound) if isinstance(bound, str) else int(bound))
+
+
+def _folders(checkpoint: str, storage: Mapping[str, str]) -> list[str]:
+    folder = TableFolder(checkpoint, storage)
+    found: list[str] = []
+    for kind in _OPERATORS:
+        below = f"upstream-{kind}"
+        with contextlib.suppress(NotADirectoryError):
+            found += sorted(f"{checkpoint}/{below}/{each.name}" for each in folder.listing(below) if each.is_folder)
+    return found
+
+
+def _place(place: Place, now_us: int) -> dict[str, Any]:
+    behind = place.behind
+    live = [each for each in place.feeds if not each.ended]
+    none_yet = [each for each in live if each.bound is None]
+    least = min(behind.values(), default=0), max(behind.values(), default=0)
+    lanes: list[dict[str, Any]] = []
+    for each in place.feeds:
+        far = behind.get(each.feed)
+        holds = not each.ended and len(live) > 1 and (each.bound is None or (not none_yet and far == least[1] > 0))
+        lanes.append(
+            {
+                "feed": each.feed,
+                "complete_up_to_us": each.bound if place.micros else None,
+                "complete_up_to": None if place.micros else each.bound,
+                "behind_s": far / 1e6 if far is not None and place.micros else None,
+                "behind": far,
+                "silent_s": None if each.heard_us is None else max(now_us - each.heard_us, 0) / 1e6,
+                "ended": each.ended,
+                "idle": each.idle,
+                "holds": holds,
+                "rows": each.rows,
+                "late": each.late,
+                "suspects": each.suspects,
+                "malformed": each.malformed,
+            }
+        )
+    lanes.sort(key=lambda lane: (not lane["holds"], lane["ended"], -(lane["behind"] or 0), lane["feed"]))
+    return {
+        "name": place.name,
+        "partitions": len(lanes),
+        "held": place.held,
+        "counts": dict(place.counts),
+        "most_behind": least[1],
+        "micros": place.micros,
+        "lanes": lanes[:_MOST_FEEDS],
+    }
+
+
+def stalest(table: WatchedTable, count: int) -> dict[str, Any]:
+    """Return the keys that have waited longest in the query's queue, if the queue reports them."""
+    from ..operators.queue.shard import stalest_keys
+    from .table_view import json_rows
+
+    if table.checkpoint is None:
+        return {"columns": [], "rows": [], "why": "The checkpoint of this table's query is not here."}
+    for wanted in (count, 10, 1):
+        try:
+            found = stalest_keys(table.checkpoint, wanted)
+        except OptionError as error:
+            why = error
+        else:
+            return json_rows(found)
+    return {"columns": [], "rows": [], "why": str(why)}
+
+
+def shards(table: WatchedTable) -> dict[str, Any]:
+    """Return the largest buckets of the table, and the shards of queues and operators with the most rows."""
+    from .table_view import table_files
+
+    files = table_files(table)
+    queues: list[dict[str, Any]] = []
+    operators: list[dict[str, Any]] = []
+    if table.checkpoint is not None:
+        with contextlib.suppress(OSError, ValueError, UpstreamError):
+            for number, reports in enumerate(read_queues(TableFolder(table.checkpoint, table.storage))):
+                queues += [
+                    {
+                        "queue": number,
+                        "shard": each.shard,
+                        "waiting": each.waiting,
+                        "arrived": each.arrived,
+                        "applied": each.applied,
+                        "superseded": each.superseded,
+                        "oldest_us": each.oldest_us,
+                        "state_bytes": each.state_bytes,
+                        "locations": each.allocated,
+                    }
+                    for each in reports
+                ]
+            for folder in _folders(table.checkpoint, table.storage):
+                kind, name = folder.rsplit("/", 2)[-2:]
+                report = REPORTS.get(kind.removeprefix("upstream-"))  # pyright: ignore[reportArgumentType]
+                if report is not None:
+                    operators += [
+                        {
+                            "operator": f"{report.place} {name}",
+                            "shard": each.shard,
+                            "kept": each.kept,
+                            "due": each.due,
+                            "state_bytes": each.state_bytes,
+                        }
+                        for each in read_reports(folder, report)
+                    ]
+    return {
+        "buckets": sorted(files["buckets"], key=lambda each: -(each["rows"] or 0))[:_MOST_SHARDS],
+        "bucket_column": BUCKET,
+        "queues": sorted(queues, key=lambda each: -each["waiting"])[:_MOST_SHARDS],
+        "operators": sorted(operators, key=lambda each: -each["kept"])[:_MOST_SHARDS],
+    }
+
+
+def run(table: WatchedTable) -> dict[str, Any] | None:
+    """Return the figures of the latest commits together, as :meth:`~upstream.LatestTable.staleness` does."""
+    found = run_figures([summary for _, summary in table.commits])
+    return None if found is None else dataclasses.asdict(found)
+
+
+def _span(request: Request, points: Sequence[Point]) -> tuple[int, int]:
+    """Return the requested times in microseconds; all of the history unless given."""
+
+    def at(name: str, default: int) -> int:
+        text = request.query_params.get(name, "")
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise OptionError(f"{name}={text[:40]!r}", expected="microseconds since the epoch")
+        return int(text)
+
+    return at("from", 0), at("to", points[-1].at_us if points else 0)
+
+
+def routes(bench: Bench) -> list[Route]:
+    """Return the routes of the pages' figures."""
+    from .bench import count_of
+
+    def table(request: Request) -> WatchedTable:
+        return bench.watch.table(request.query_params.get("table"))
+
+    def history(request: Request) -> dict[str, Any]:
+        found = table(request)
+        most = max(count_of(request, "points", _POINTS, _MOST_POINTS), 2)
+        return summaries(found, *_span(request, found.points), most, count_of(request, "latest", 0, 200))
+
+    def ages(request: Request) -> dict[str, Any]:
+        found = table(request)
+        return heatmap(found, *_span(request, found.points), max(count_of(request, "columns", _COLUMNS, 1_000), 1))
+
+    def top(request: Request) -> dict[str, Any]:
+        return stalest(table(request), max(count_of(request, "count", 20, 1_000), 1))
+
+    bench.events.verdict = lambda found: overview(found, bench.watch.clock_us())
+    return [
+        bench.endpoint("/api/v1/overview", lambda request: overview(table(request), bench.watch.clock_us())),
+        bench.endpoint("/api/v1/summaries", history),
+        bench.endpoint("/api/v1/heatmap", ages),
+        bench.endpoint("/api/v1/feeds", lambda request: feeds(table(request), bench.watch.clock_us())),
+        bench.endpoint("/api/v1/stalest", top),
+        bench.endpoint("/api/v1/shards", lambda request: shards(table(request))),
+        bench.endpoint("/api/v1/run", lambda request: run(table(request))),
+    ]
