@@ -242,8 +242,10 @@ class TableFigures:
         found: list[str] = []
         if self.target_met is False:
             found.append(f"the target {self.last.target} is missed")
-        limit_us = _MAX_AGE_US if max_age_us is None else max_age_us
-        if self.since_commit_us > limit_us and (max_age_us is not None or not (has_ended(self.last) or self.nearby.writer)):
+        limit_us, silent = _MAX_AGE_US, has_ended(self.last) or self.nearby.writer
+        if max_age_us is not None:
+            limit_us, silent = max_age_us, False
+        if self.since_commit_us > limit_us and not silent:
             writes = "" if self.nearby.writer else ", and no query writes the table"
             ages = f"{format_duration_us(self.since_commit_us)} ago, more than {format_duration_us(limit_us)}"
             found.append(f"the last commit was {ages}{writes}")

@@ -66,7 +66,9 @@ def in_trouble(folder, monkeypatch):
     before = exposed(watched(table.sink.path), NOW + 4 * S)
     failed = MaintenanceResult(version=1, failed="no space left on the disk")
     monkeypatch.setattr("upstream.sink.commit.account.last_maintained", lambda _: failed)
-    table.commit(NOW + 4 * S, {"vehicles/1": 104.0, "vehicles/2": 3.0}, ages_s=(4.0,), pending=9, oldest_s=7.0, late=2)
+    table.commit(
+        NOW + 4 * S, {"vehicles/1": 104.0, "vehicles/2": 3.0}, ages_s=(4.0,), pending=9, oldest_s=7.0, suspects=3
+    )
     table.write_dead_letters(1)
     return before, exposed(watched(table.sink.path), NOW + 200 * S)
 
