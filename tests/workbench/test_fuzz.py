@@ -22,7 +22,7 @@ OUTSIDE = "outside-the-tables"
 
 SOURCES = "\n".join(path.read_text() for path in Path(upstream.workbench.__file__).parent.glob("*.py"))
 # All that handlers look for in a request.
-_READ = r"""(?:query_params(?:\.get\(|\[)|_of\(request, |body(?:\.get\(|\[))["'](\w+)["']"""
+_READ = r"""(?:query_params(?:\.get(?:list)?\(|\[)|_of\(request, |body(?:\.get\(|\[))["'](\w+)["']"""
 NAMES = sorted(set(re.findall(_READ, SOURCES)))
 VALUES = st.one_of(
     st.sampled_from(

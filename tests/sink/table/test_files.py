@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from upstream.datasource.connectors.latest_table.table import TableLog
 from upstream.sink.admin.check import check_table
 from upstream.sink.merge import engines
-from upstream.sink.table.files import apart
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.files import ROW_GROUP, DataFiles, apart
 from upstream.storage.folder import TableFolder
 
 WINDOWS = pa.schema([("k", pa.string()), ("w", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -186,3 +187,18 @@ def test_files_apart_by_a_field_and_by_a_column_that_looks_like_one(tmp_path):
         assert not apart([file], among, ["`c`.`d`"])
         # Its footer has two columns of the path a.b.
         assert not apart([file], pa.table({"a.b": [50]}), ["a.b"])
+
+
+def test_rows_near_a_key_are_those_of_the_row_groups_that_may_have_it(tmp_path):
+    schema = pa.schema([("c", pa.struct([("k", pa.int64())])), ("v", pa.string())])
+    files = DataFiles(parse_sink_options({"path": str(tmp_path), "key": "c.k"}, started=False), schema)
+    numbers = np.arange(3 * ROW_GROUP)
+    rows = pa.table(
+        [pa.StructArray.from_arrays([pa.array(numbers)], ["k"]), pa.array(["x"] * len(numbers))], schema=schema
+    )
+    path, _ = files.write_rows(rows)
+    at, keys = files.near(path, ["`c`.`k`"], pa.table({"0": [ROW_GROUP + 5]}))
+    assert (at[0], len(at), keys.num_rows, keys.column_names) == (ROW_GROUP, ROW_GROUP, ROW_GROUP, ["c"])
+    assert keys.column("c")[5].as_py() == {"k": ROW_GROUP + 5}
+    at, keys = files.near(path, ["`c`.`k`"], pa.table({"0": [-1]}))
+    assert (len(at), keys.num_rows) == (0, 0)
