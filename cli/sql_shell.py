@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
 from ..hosting.edits import readers_of, record
-from ..hosting.host_plan import result_of
 from ..hosting.job_file import created
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from ..api.queries import Queries
 
 
-_OWN = "_upstream_"
 _NAN = float("nan")
 
 Snapshot = tuple[int, "pl.DataFrame"]
@@ -57,12 +55,9 @@ Changes = list[tuple[str, tuple[Any, ...]]]
 """``-`` and a removed row, or ``+`` and an added one."""
 
 
-def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | None:
-    """Return the newest version of a table and its rows; None if no version is newer than `after`.
-
-    `added` is the column that identifies rows and is not the query's, if there is one.
-    """
-    from ..delta_format.scan import open_table, scan_table
+def snapshot(location: str, after: int) -> Snapshot | None:
+    """Return the newest version of a table and its rows; None if no version is newer than `after`."""
+    from ..delta_format.scan import open_table, scan_columns
 
     try:
         table = open_table(location)
@@ -70,9 +65,7 @@ def snapshot(location: str, after: int, added: str | None = None) -> Snapshot | 
         return None  # its query has had no batch yet
     if table.version() <= after:
         return None
-    frame = scan_table(table)
-    names = [name for name in frame.collect_schema().names() if not name.startswith(_OWN) and name != added]
-    return table.version(), frame.select(names).collect()
+    return table.version(), scan_columns(table, None).collect()
 
 
 def changes(before: pl.DataFrame | None, after: pl.DataFrame) -> Changes:
@@ -246,25 +239,25 @@ class Shell:
     def _show(self, name: str) -> None:
         from rich.live import Live
 
-        version, (location, added) = -1, self._table(name)
+        version, location = -1, self._registered(name).location
         most = min(_MOST_ROWS, max(self._console.height - 4, 1))
         with Live(console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
             live.update("waiting for the first result", refresh=True)
             ending = False
             while not ending:
                 ending = self._wait(name)
-                found = snapshot(location, version, added)
+                found = snapshot(location, version)
                 if found is not None:
                     version, rows = found
                     live.update(grid(rows, most), refresh=True)
 
     def _print_changes(self, name: str) -> None:
-        version, (location, added) = -1, self._table(name)
+        version, location = -1, self._registered(name).location
         before: pl.DataFrame | None = None
         ending = False
         while not ending:
             ending = self._wait(name)  # before the last look, or what comes between them would be lost
-            found = snapshot(location, version, added)
+            found = snapshot(location, version)
             if found is not None:
                 version, rows = found
                 if before is None:
@@ -338,11 +331,6 @@ class Shell:
     def _registered(self, name: str) -> RegisteredQuery:
         queries = self._registry().queries
         return queries[known_name(name, queries, "query")]
-
-    def _table(self, name: str) -> tuple[str, str | None]:
-        """Return the location of a query's table, and the column that identifies its rows if the query has none."""
-        found = self._registered(name)
-        return found.location, result_of(found.query.plan).row_key
 
     def _wait(self, name: str) -> bool:
         """Wait a little; return whether the job has ended."""

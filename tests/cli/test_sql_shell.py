@@ -287,10 +287,10 @@ def test_a_table_is_read_when_it_has_a_new_version(tmp_path):
     location = str(tmp_path / "table")
     assert snapshot(location, -1) is None
     pl.DataFrame({"row_key": ["1"], "k": [1], "_upstream_bucket": [0]}).write_delta(location)
-    found = snapshot(location, -1, "row_key")
+    found = snapshot(location, -1)
     assert found is not None
     version, rows = found
-    assert (version, rows.rows()) == (0, [(1,)])
+    assert (version, rows.rows()) == (0, [("1", 1)])
     assert snapshot(location, 0) is None
     pl.DataFrame({"row_key": ["2"], "k": [2], "_upstream_bucket": [0]}).write_delta(location, mode="append")
     found = snapshot(location, 0)
