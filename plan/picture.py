@@ -93,7 +93,7 @@ def _layered(boxes: Sequence[StepBox], edges: Sequence[Edge]) -> tuple[list[list
             depth[each.name] = min(depth[name] for name in after[each.name]) - 1
     layers: list[list[_Slot]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for each in boxes:
-        lines = [("step", line) for line in wrap(each.title, _LETTERS)]
+        lines = [("step", line) for line in wrap(each.title, _LETTERS - 6)]  # bold letters are wider
         lines += [("fact", line) for fact in each.facts for line in wrap(fact, _LETTERS)]
         height = len(lines) * _LINE + 2 * _PADDING
         layers[depth[each.name]].append(_Slot(each.name, _WIDTH, height, tuple(lines)))

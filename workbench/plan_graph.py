@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from ..conf.units import format_duration_us
 from ..core.feedback.checkpoint_layout import Kind, read_plan_record, read_steps
 from ..core.feedback.reports import REPORTS, OperatorReport, QueueReport, WindowReport, read_feed_reports, read_reports
 from ..core.watermark.bounds import AFTER_ALL, is_finite
@@ -60,18 +61,20 @@ class PlanNode:
     @property
     def box(self) -> StepBox:
         kind = {"operator": "operator", "input": "operator"}.get(self.kind, self.kind)
-        facts = [f"{name}: {_shown(value, unit)}" for name, value, unit in self.figures if value is not None]
+        facts = [f"{name}: {_shown(name, value, unit)}" for name, value, unit in self.figures if value is not None]
         shared = [f"shared with {', '.join(self.shared[:3])}{' and others' if len(self.shared) > 3 else ''}"]
         hidden = [f"{self.hidden} inputs are not shown"] if self.hidden else []
         lines = (*self.facts, *facts, *(shared if self.shared else []), *hidden)
         return StepBox(self.name, self.title, lines, self.inputs, kind + " shared" * bool(self.shared))
 
 
-def _shown(value: float | str | None, unit: str) -> str:
+def _shown(name: str, value: float | str | None, unit: str) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
+    if unit == "s":
+        return format_duration_us(value * 1e6)
     number = f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
-    return f"{number} {unit}".strip()
+    return number if name.startswith("rows") else f"{number} {unit}".strip()
 
 
 @dataclasses.dataclass(frozen=True)

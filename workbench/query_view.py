@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from ..conf.errors import OptionError, QueryRefusedError
+from ..conf.errors import OptionError, QueryRefusedError, TableError
 from ..expressions.reader import NOT_ALIASES
 from ..expressions.types import function_names
 from ..hosting.edits import bound_text, drop_query, record
@@ -199,7 +199,10 @@ def query_results(bench: Bench, request: Request) -> dict[str, Any]:
     name = job.spelled(request.path_params["name"])
     limit = count_of(request, "limit", _ROWS, _ROWS)
     entry, catalog = job.registered[0].entries[name], job.registered[1]
-    table = open_table(job.settings.table_of(name), bench.watch.storage)
+    try:
+        table = open_table(job.settings.table_of(name), bench.watch.storage)
+    except TableError:  # no batch has made it yet
+        return {"version": None, "total": 0, "columns": [], "types": [], "rows": []}
     version = table.version()
     if count_of(request, "after", 10**18, 10**18) == version:
         return {"version": version, "unchanged": True}

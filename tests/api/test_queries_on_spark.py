@@ -1,4 +1,4 @@
-"""Queries of a job that runs, changed by another process: each takes effect, and the job is not restarted."""
+"""Queries of a job that runs, changed by another process or a browser: each takes effect without a restart."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +12,12 @@ from kit.feeds import write_csv
 from kit.programs import run_command
 from kit.waiting import wait_for
 from pyspark.sql import SparkSession
+from starlette.testclient import TestClient
 
 import upstream as us
 from upstream.conf.errors import TableError
+from upstream.workbench.server import create_app
+from upstream.workbench.watch import Watch
 
 pytestmark = pytest.mark.spark
 
@@ -37,6 +40,11 @@ def opened(spark: SparkSession, place: Path) -> us.Queries:
 def arrive(place: Path, file: int, *rows: tuple[str, int, int]) -> None:
     cells = [[bus, f"2026-01-01 00:00:{second:02d}", speed] for bus, second, speed in rows]
     write_csv(place / "feed" / f"{file}.csv", "bus,t,speed", cells)
+
+
+def browser(checkpoint: Path) -> TestClient:
+    app = create_app(Watch([str(checkpoint)], {}), token="token", hosts=["testserver"])
+    return TestClient(app, headers={"Authorization": "Bearer token"})
 
 
 def test_another_process_changes_what_runs(spark, tmp_path):
@@ -71,7 +79,9 @@ def test_another_process_changes_what_runs(spark, tmp_path):
         arrive(tmp_path, 2, ("a", 11, 30), ("b", 12, 10), ("c", 13, 40))
         has("fleet", (3,))
         has("fast", ("a", 30), ("c", 40))
-        told("ALTER MATERIALIZED VIEW fast AS SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35")
+        with browser(tmp_path / "cp") as page:
+            text = "SELECT bus, speed + 1 AS more FROM LATEST(buses) WHERE speed > 35"
+            assert page.patch("/api/v1/queries/fast", json={"query": text}).status_code == 200
         begun("fast", "bus", "more")
         arrive(tmp_path, 3, ("a", 21, 20), ("c", 22, 50), ("d", 23, 0))
         has("fleet", (4,))

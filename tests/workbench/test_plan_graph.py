@@ -49,8 +49,8 @@ def test_a_box_has_figures_with_their_units_and_who_shares_it():
     assert box.kind == "operator shared"
     assert box.facts == (
         "keeps one row",
-        "rows held: 12,000 rows",
-        "staleness p99: 1.23 s",
+        "rows held: 12,000",
+        "staleness p99: 1.2 s",
         "to: noon",
         "shared with a, b, c and others",
         "2 inputs are not shown",
