@@ -88,6 +88,8 @@ def _state(query: RegisteredQuery, report: QueryReport | None, *, failed: bool) 
 def query_list(bench: Bench, request: Request) -> dict[str, Any]:
     """Return a page of a job's queries."""
     given = request.query_params
+    if not given.get("job") and not hosted_jobs(bench.watch):
+        return {"job": None, "jobs": [], "queries": []}
     job = asked_job(bench, request)
     offset, limit = count_of(request, "offset", 0, 10**9), count_of(request, "limit", _PAGE, _MOST)
     order, wanted = given.get("order", _ORDERS[0]), given.get("search", "").lower()

@@ -43,6 +43,12 @@ def test_the_list_has_figures_of_the_reports_and_the_state_of_each(job, client):
     assert buses["columns"]["speed"] == "double"
 
 
+def test_a_workbench_without_a_job_has_no_list_and_says_so_elsewhere(tmp_path):
+    with page(tmp_path) as client:
+        assert client.get(BASE).json() == {"job": None, "jobs": [], "queries": []}
+        assert client.get(f"{BASE}-words").status_code == 404
+
+
 def test_the_list_is_paged_searched_and_ordered(job, client):
     for number in range(60):
         register(

@@ -19,7 +19,8 @@ export async function render(root, api, params) {
   const search = el("input", { type: "search", placeholder: "name or text", "aria-label": "search", oninput: () => { asked.search = search.value; asked.offset = 0; load(); } });
   const order = el("select", { "aria-label": "order", onchange: () => { asked.order = order.value; load(); } }, Object.entries(ORDERS).map(([value, name]) => el("option", { value }, name)));
   const jobs = el("select", { "aria-label": "job", onchange: () => { asked.job = jobs.value; asked.offset = 0; load(); } });
-  root.append(head, el("div", { class: "plan-bar" }, jobs, search, order, el("button", { onclick: () => create(null) }, "new query")), list, pager, detail);
+  const bar = el("div", { class: "plan-bar" }, jobs, search, order, el("button", { onclick: () => create(null) }, "new query"));
+  root.append(head, bar, list, pager, detail);
   let gone = false;
   let turn = 0;
   let open = null; // the query that is shown below the list
@@ -30,6 +31,12 @@ export async function render(root, api, params) {
     try {
       const found = await api.get("/queries", asked);
       if (gone || mine !== turn) return;
+      bar.hidden = pager.hidden = found.job === null;
+      if (found.job === null) {
+        head.textContent = "";
+        replace(list, el("p", {}, "No job that hosts queries is watched. Give `upstream ui` the checkpoint of one, or the folder of its tables: `upstream run job.sql --to lake`, then `upstream ui lake`."));
+        return;
+      }
       if (jobs.childElementCount !== found.jobs.length) replace(jobs, found.jobs.map((each) => el("option", { value: each }, each)));
       jobs.value = found.job;
       asked.job = found.job;
