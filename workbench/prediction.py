@@ -138,7 +138,7 @@ def measured(table: WatchedTable) -> dict[str, Any]:
         return {"load": None, "seen": None, "notes": ["A measurement needs three commits of the query."]}
     last, later = mine[-1], mine[1:]
     span_s = max((last.committed_at_us - mine[0].committed_at_us) / 1e6, 1e-3)
-    keys = (last.keys or 0) + (last.pending or 0)
+    keys = max(last.keys or 0, last.pending or 0)
     rate = sum(_arrived(each) for each in later) / span_s
     applied = sum(each.applied for each in later)
     cost_us, fixed_us, note = _cost(table, mine)
@@ -292,7 +292,5 @@ def routes(bench: Bench) -> list[Route]:
 
     return [
         bench.endpoint("/api/v1/load", load),
-        bench.endpoint(
-            "/api/v1/plan", lambda request: answer_quickly(question_of(request.state.body)), methods=["POST"]
-        ),
+        bench.endpoint("/api/v1/plan", answer, methods=["POST"]),
     ]

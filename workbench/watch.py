@@ -21,8 +21,8 @@ __all__ = ["Point", "UnknownNameError", "Watch", "WatchedTable", "checkpoint_of"
 
 _LOG = "_delta_log"
 _RECENT = 200
-# Of all tables together: about 60 MB.
-_POINTS = 100_000
+# Of all tables together: about 45 MB.
+_POINTS = 10_000
 _LEAST_POINTS = 100
 _FIRST_LOOK = 300
 _DEPTH = 3
