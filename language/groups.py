@@ -114,6 +114,8 @@ def aggregated(
     column for each ``grouping(x)``, and one for ``grouping_id()``.
     """
     if grouping.sets is None:
+        if not groups and not aggregates:  # one group, also of no rows
+            aggregates = [Aggregation(context.fresh("rows"), "count", (), pa.int64())]
         return GroupAggregates(source, tuple((field.name, each) for each, field in groups.items()), tuple(aggregates))
     names = dict(groups)
     flags = {each: Field(context.fresh("grouping"), pa.int8()) for each in names}

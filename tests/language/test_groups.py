@@ -37,6 +37,8 @@ def test_expressions_having_and_order_have_aggregates_of_their_own():
     assert only(plan, Top).order[0].expression.name == "min"
     assert plan.schema.names == ["sym", "c"]
     assert isinstance(relation(f"SELECT 1 AS one {NOW} HAVING COUNT(*) > 0").source, Where)
+    group = only(relation(f"SELECT 1 AS one {NOW} HAVING 2 IS NOT NULL"), GroupAggregates)
+    assert [each.function for each in group.aggregates] == ["count"], "one row, also of no rows"
 
 
 test_what_is_refused = refusals(
