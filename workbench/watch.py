@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import threading
 from collections import deque
@@ -29,6 +30,8 @@ _DEPTH = 3
 # A table without a commit for so long is looked at every few turns.
 _QUIET_US = 60_000_000
 _TURNS = 4
+
+_log = logging.getLogger(__name__)
 
 
 class UnknownNameError(UpstreamError, KeyError):
@@ -248,6 +251,7 @@ class Watch:
         self.checkpoints: list[str] = []
         self._tables: dict[str, WatchedTable] = {}
         self._turn = 0
+        self._wrong: dict[str, str] = {}
         self.search()
 
     def tables(self) -> list[WatchedTable]:
@@ -288,6 +292,7 @@ class Watch:
         """Read new commits, and return them by the table's name.
 
         The `wanted` tables, and those that had a commit within the last minute, are read each time; others in turns.
+        A table that cannot be read now is logged and left out.
         """
         self._turn += 1
         found: dict[str, list[tuple[int, CommitSummary]]] = {}
@@ -296,10 +301,21 @@ class Watch:
             quiet = last is None or last.committed_at_us < self.clock_us() - _QUIET_US
             if quiet and table.version >= 0 and name not in wanted and (number + self._turn) % _TURNS:
                 continue
-            new = table.refresh()
+            try:
+                new = table.refresh()
+            except (OSError, ValueError, UpstreamError) as error:  # one that is being replaced, a store that is away
+                self._report(table, error)
+                continue
+            self._wrong.pop(name, None)
             if new:
                 found[name] = new
         return found
+
+    def _report(self, table: WatchedTable, error: Exception) -> None:
+        text = table.folder.masked(error)
+        if self._wrong.get(table.name) != text:
+            self._wrong[table.name] = text
+            _log.warning("the table %s cannot be read now: %s", table.name, text)
 
     def _name(self, location: str) -> str:
         parts = location.rstrip("/").split("/")

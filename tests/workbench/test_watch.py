@@ -113,3 +113,16 @@ def test_the_checkpoint_of_a_hosted_query_is_beside_the_folder_of_its_tables(tmp
     table = Watch([str(sink.path)], {}).table()
     table.refresh()
     assert table.checkpoint == str(tmp_path / "lake_checkpoint")
+
+
+def test_a_table_that_cannot_be_read_holds_up_no_other_and_is_logged_once(tmp_path, caplog):
+    sinks = [written(tmp_path / str(number)) for number in range(2)]
+    watch = Watch([str(tmp_path)], {})
+    wanted = [table.name for table in watch.tables()]
+    entry = min((sinks[0].path / "_delta_log").glob("*1.json"))
+    whole = entry.read_bytes()
+    entry.write_bytes(b'{"commitInfo": ')
+    assert set(watch.refresh(wanted)) == set(watch.refresh(wanted) | {wanted[1]: []}) == {wanted[1]}
+    assert caplog.text.count("cannot be read now") == 1
+    entry.write_bytes(whole)
+    assert set(watch.refresh(wanted)) == {wanted[0]}
