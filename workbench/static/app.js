@@ -242,7 +242,7 @@ const COMMANDS = {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape" && event.target.matches("input, textarea, select")) event.target.blur();
-  if (event.target.closest("input, textarea, select, dialog, [contenteditable]")) return;
+  if ($("keys").open || event.target.closest("input, textarea, select, [contenteditable]")) return;
   const page = Object.keys(KEYS).find((name) => KEYS[name] === event.key && pages.has(name));
   const command = COMMANDS[event.key]?.[1] ?? (page && (() => api.go(page)));
   if (!command) return;
