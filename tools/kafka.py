@@ -254,6 +254,8 @@ def _digest(jars: Path) -> str:
 def _main() -> None:
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder)) as broker:
         print(f"Kafka listens on {broker.address}. Ctrl-C stops it, and what it holds is gone then.", flush=True)
+        for each in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore Ctrl-C
+            signal.signal(each, signal.default_int_handler)
         try:
             signal.pause()
         except KeyboardInterrupt:

@@ -109,7 +109,8 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
     if found is None:
         return ""
     if found.behind is None:
-        return f"the others wait for {found.name}: its {found.rows} rows are too few for a low-watermark"
+        few = f"{found.rows:,} {'row is' if found.rows == 1 else 'rows are'} too few for a low-watermark"
+        return few if not found.waiting else f"the others wait for {found.name}: its {few}"
     others = f"{found.waiting} feeds wait" if found.waiting > 1 else "1 feed waits"
     return f"{others} for {found.name}, {found.distance} behind{found.silence}"
 

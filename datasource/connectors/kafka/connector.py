@@ -19,7 +19,7 @@ from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position
 from ..files.formats.debezium import KEY, ChangeEventFormat, key_names
 from .client import PATIENCE_S, Cluster, borrowed_consumer, feed_name, is_refusal, lost, unreachable
 from .options import KafkaOptions
-from .positions import Positions
+from .positions import Positions, check_topics
 from .records import AvroValues, ChangeAvroValues, ProtobufValues
 from .rows import METADATA, LineValues, MessageRows, ValueFormat, check_key_type, csv_values, json_values, metadata_name
 
@@ -324,7 +324,9 @@ class KafkaConnector(Connector):
         if self._options.value_format in ("csv", "protobuf") or (self._options.value_format == "avro" and given):
             return []
         cluster = Cluster(self._options)
-        feeds = [feed_name(topic, part) for topic, (_, parts) in cluster.topics().items() for part in parts]
+        topics = cluster.topics()
+        check_topics(self._options, topics)
+        feeds = [feed_name(topic, part) for topic, (_, parts) in topics.items() for part in parts]
         begins, ends = cluster.begins(feeds), cluster.ends(feeds)
         found: list[tuple[bytes | None, bytes]] = []
         for feed, begin in begins.items():
@@ -339,7 +341,7 @@ class KafkaConnector(Connector):
                 found += [(message.key(), value) for message in some if (value := message.value()) is not None]
         if not found:
             raise SchemaError(
-                "there is no message yet whose columns could be inferred",
+                f"the topic {', '.join(topics)} has no message yet whose columns could be inferred",
                 hint='name the columns with the option `schema`, such as "plate STRING, speed DOUBLE, at TIMESTAMP"',
             )
         return found

@@ -42,6 +42,17 @@ class ClusterView(Protocol):
         ...
 
 
+def check_topics(options: KafkaOptions, topics: Mapping[str, tuple[str, list[int]]]) -> None:
+    """Raise FeedChangedError if a wanted topic is not among `topics`, or if they have no wanted partition."""
+    absent = [topic for topic in options.assign or options.subscribe if topic not in topics]
+    if absent or not any(parts for _, parts in topics.values()):
+        raise FeedChangedError(
+            f"there is no topic {', '.join(map(repr, absent)) or options.subscribe_pattern}",
+            expected="topics that exist at the first start of the query",
+            hint="create it first, or correct subscribe, subscribePattern or assign",
+        )
+
+
 class Positions:
     """A planner of a batch's offsets.
 
@@ -83,13 +94,8 @@ class Positions:
         feeds = self._feeds(again=position is None)
         if position is not None and not position["at"].keys() <= set(feeds):
             feeds = self._feeds(again=True)
-        absent = [topic for topic in self._options.assign or self._options.subscribe if topic not in self._topics]
-        if position is None and (absent or not feeds):
-            raise FeedChangedError(
-                f"there is no topic {', '.join(map(repr, absent)) or self._options.subscribe_pattern}",
-                expected="topics that exist at the first start of the query",
-                hint="create it first, or correct subscribe, subscribePattern or assign",
-            )
+        if position is None:
+            check_topics(self._options, self._topics)
         found = self._cluster.ends(feeds) if self._frozen is None else dict(self._frozen)
         ends = {feed: end.offset for feed, end in found.items()}
         epochs = {feed: end.epoch for feed, end in found.items() if end.epoch is not None}

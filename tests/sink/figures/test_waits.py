@@ -32,7 +32,7 @@ S = 1_000_000
 
 def offset(**bounds: int | None) -> dict[str, object]:
     return {
-        "progress": {f"/in/{feed}": {"bound": bound} for feed, bound in bounds.items()},
+        "progress": {f"/in/{feed}": {"bound": bound, "received": 1} for feed, bound in bounds.items()},
         "heard": {f"/in/{feed}": 10 * S for feed in bounds},
         "ended": ["/in/over"],
     }
@@ -45,6 +45,8 @@ def offset(**bounds: int | None) -> dict[str, object]:
         ({"a": 100 * S, "b": 100 * S + 1}, ""),
         ({"a": 100 * S, "b": None}, ""),
         ({"a": 100 * S, "over": 0}, ""),
+        ({"a": BEFORE_ALL}, "1 row is too few for a low-watermark"),
+        ({"a": 100 * S, "b": BEFORE_ALL}, "the others wait for b: its 1 row is too few for a low-watermark"),
         ({"a": 100 * S, "b": 70 * S}, "1 feed waits for b, 30.0 s behind, silent for 5.0 s"),
         ({"a": 100 * S, "b": 70 * S, "c": 80 * S}, "2 feeds wait for b, 30.0 s behind, silent for 5.0 s"),
     ],

@@ -199,6 +199,8 @@ def test_a_topic_that_is_gone_or_made_again(broker, topic, source, sender, both,
         assert tolerant.step().ended == {f"{name}/0"}
         with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
             source(name, "n BIGINT").step()
+        with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
+            source(name).connector.schema()
 
 
 def test_which_partitions_and_from_where_to_where(topic, source, sender):
