@@ -29,8 +29,9 @@ _IMPORTED = (
     "numpy.random", "pandas", "pyarrow.compute", "pyspark.daemon", "pyspark.worker",
     "pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.worker.python_streaming_sink_runner", "pyspark.sql.streaming.python_streaming_source_runner",
-    "pyspark.sql.streaming.stateful_processor_api_client",
-    "upstream.datasource.spark_reader", "upstream.sink.spark_writer",
+    "pyspark.sql.streaming.stateful_processor_api_client", "pyspark.sql.streaming.proto.StateMessage_pb2",
+    "upstream.datasource.spark_reader", "upstream.datasource.connectors.files.connector",
+    "upstream.operators.runtime.shard_processor", "upstream.sink.spark_writer",
 )  # fmt: skip
 _THREADED = ("polars", "deltalake")
 

@@ -89,6 +89,7 @@ def test_the_tutorial(tmp_path):
         else:
             done = programs.run("bash", "-euo", "pipefail", "-c", found[2], cwd=tmp_path, env=environment, timeout=300)
             assert done.returncode == 0, f"{found[2]}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+            assert " WARN " not in done.stderr
             outputs[found[2]] = outputs.get(found[2], "") + done.stdout
         before = found.end()
 
