@@ -7,7 +7,9 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -17,6 +19,7 @@ from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import now_us
 from .failures import CommandFailure, hide_interrupts
+from .serve import workbench_beside
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,17 +55,33 @@ class AgeReading:
     ages_s: Mapping[str, float | None]  # by table: the mean age of its rows, in seconds; None while it has none
 
 
-def demo(seconds: float, to: Path, console: Console) -> None:
+def demo(seconds: float, to: Path, console: Console, *, ui: bool) -> None:
     """Run both queries, print the ages as they change, and plot them at the end.
 
     The feed has ten times as many rows as the queries can process, since each row waits for a service. One query uses
     an update queue; the other is the usual ``foreachBatch`` that deduplicates and merges. The folder `to` gets the
-    tables, the checkpoints and the plot, in place of an earlier demo's.
+    tables, the checkpoints and the plot, in place of an earlier demo's. With `ui`, the workbench shows the table with
+    the queue; on a terminal it stays until Ctrl-C.
     """
+    places = _places(to)
+    with ExitStack() as stack:
+        if ui:
+            try:
+                stack.enter_context(workbench_beside([str(places[UPSTREAM])], {}, console))
+            except CommandFailure as missing:
+                console.print(missing.sentence, markup=False)
+                ui = False
+        _run(seconds, to, places, console)
+        if ui and console.is_terminal:
+            console.print("The workbench stays until Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                Event().wait()
+
+
+def _run(seconds: float, to: Path, places: Mapping[str, Path], console: Console) -> None:
     from ..conf.session import session
     from ..sink.figures.summary import read_summaries
 
-    places = _places(to)
     console.print(
         f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
         f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed."

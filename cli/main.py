@@ -328,6 +328,10 @@ def demo(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Put the tables and the plot here.")] = Path(
         "upstream-demo"
     ),
+    ui: Annotated[
+        bool,
+        typer.Option("--ui/--no-ui", help="Show the first table in a browser too, if the extra `ui` is installed."),
+    ] = True,
 ) -> None:
     """Show an overloaded feed in two tables: with an update queue, and with foreachBatch and MERGE.
 
@@ -336,7 +340,7 @@ def demo(
     """
     from .demo import demo as run_demo
 
-    run_demo(seconds, to, _console())
+    run_demo(seconds, to, _console(), ui=ui)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import ExitStack
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..storage.folder import folder_at
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
 from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
+from .serve import workbench_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +58,9 @@ def run(
         ),
     ] = None,
     checkpoint: Checkpoint = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Show the job in a browser too, as [bold]upstream ui[/bold] does.")
+    ] = False,
     option: StorageOptions = None,
     master: Master = None,
     conf: SparkConf = None,
@@ -78,7 +83,13 @@ def run(
         messages = Console(stderr=True, highlight=False)
         if resumed := resume_text(folder_at(place)):
             messages.print(resumed, markup=False, soft_wrap=True)
-        with spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once) as spark:
+        with ExitStack() as stack:
+            if ui:
+                if not is_remote(to):
+                    Path(absolute_location(to)).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(workbench_beside([to, place], storage, messages))
+            session = spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once)
+            spark = stack.enter_context(session)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}
             job = sql(spark, Path(file), to=absolute_location(to), checkpoint=place, **options)

@@ -19,7 +19,11 @@ from ..delta_format.latest_table import OWN_COLUMNS
 from .failures import FAILED, MISUSED, CommandFailure
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from pyspark.sql import SparkSession
+
+    from ..workbench.watch import Watch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,21 +144,36 @@ def show_workbench(
 
     With `otlp`, the address of a collector, it exports the metrics too.
     """
-    from ..workbench.watch import Watch
-
-    try:
-        from ..workbench.server import serve as serve_pages
-    except ModuleNotFoundError as error:
-        raise CommandFailure(
-            f"The workbench needs {error.name}. Install it with `pip install 'pyspark-upstream[ui]'`.", MISUSED
-        ) from error
+    server, watch = _workbench(locations, storage)
 
     def started(address: str) -> None:
         console.print(f"The workbench is at {address} until Ctrl-C", markup=False)
 
-    watch = Watch(locations, storage)
     if otlp is not None:
         from ..workbench.otlp import export_metrics
 
         export_metrics(watch, otlp, Event())
-    serve_pages(watch, host=host, port=port, token=token, control=control, started=started)
+    server.serve(watch, host=host, port=port, token=token, control=control, started=started)
+
+
+@contextlib.contextmanager
+def workbench_beside(locations: Sequence[str], storage: Mapping[str, str], console: Console) -> Generator[None]:
+    """Serve the workbench in this process, and print its address; raise a Failure if its libraries are missing."""
+    server, watch = _workbench(locations, storage)
+    with server.beside(watch) as address:
+        console.print(f"The workbench is at {address}", markup=False, soft_wrap=True)
+        yield
+
+
+def _workbench(locations: Sequence[str], storage: Mapping[str, str]) -> tuple[ModuleType, Watch]:
+    try:
+        import uvicorn  # noqa: F401 the server imports it late
+
+        from ..workbench import server
+    except ModuleNotFoundError as error:
+        raise CommandFailure(
+            f"The workbench needs {error.name}. Install it with `pip install 'pyspark-upstream[ui]'`.", MISUSED
+        ) from error
+    from ..workbench.watch import Watch
+
+    return server, Watch(locations, storage)

@@ -53,15 +53,15 @@ class EventFeed:
         watch, turn = self._watch, 0
         while True:
             try:
-                if turn % _SEARCH_TURNS == 0:
+                if turn % _SEARCH_TURNS == 0 or not watch.tables():
                     await run_in_threadpool(watch.search)
                 found = await run_in_threadpool(watch.refresh, set(self._clients.values()))
             except (
                 OSError,
                 ValueError,
                 UpstreamError,
-            ) as error:  # a table that is being replaced, a store that is away
-                _log.warning("the tables cannot be read now: %s", error)
+            ) as error:  # a store that is away
+                _log.warning("the folders of tables cannot be read now: %s", error)
                 found = {}
             for name, commits in found.items():
                 self._publish(name, commits)

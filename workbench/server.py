@@ -6,7 +6,8 @@ import contextlib
 import logging
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Callable, Collection
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,13 @@ from .security import Guard
 from .watch import UnknownNameError, Watch
 
 if TYPE_CHECKING:
+    import uvicorn
     from starlette.types import Scope
 
-__all__ = ["create_app", "serve"]
+__all__ = ["beside", "create_app", "serve"]
 
 STATIC = Path(__file__).parent / "static"
+_END_S = 3.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
 _FEATURES = (views, table_view, prediction, control, metrics, plan_view, why)
@@ -132,6 +135,29 @@ def serve(
     OptionError
         If the address cannot be listened on.
     """
+    pages, listener, address = _server(watch, host=host, port=port, token=token, control=control)
+    started(address)
+    with listener:
+        pages.run(sockets=[listener])
+
+
+@contextlib.contextmanager
+def beside(watch: Watch, *, port: int = 0, control: bool = True) -> Generator[str]:
+    """Serve in a thread of this process, on the loopback address, and return the address to open."""
+    pages, listener, address = _server(watch, host="127.0.0.1", port=port, token=None, control=control)
+    thread = threading.Thread(target=pages.run, kwargs={"sockets": [listener]}, name="upstream-workbench", daemon=True)
+    with listener:
+        thread.start()
+        try:
+            yield address
+        finally:
+            pages.should_exit = True
+            thread.join(_END_S)
+
+
+def _server(
+    watch: Watch, *, host: str, port: int, token: str | None, control: bool
+) -> tuple[uvicorn.Server, socket.socket, str]:
     import uvicorn
 
     token = token or secrets.token_urlsafe(16)
@@ -140,10 +166,8 @@ def serve(
     hosts = {*_LOOPBACK, host, socket.gethostname()}
     app = create_app(watch, token=token, hosts=hosts, control=control)
     at = f"[{shown}]" if ":" in shown else shown
-    started(f"http://{at}:{listener.getsockname()[1]}/?token={token}")
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on")
-    with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+    return uvicorn.Server(config), listener, f"http://{at}:{listener.getsockname()[1]}/?token={token}"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -87,6 +87,7 @@ def test_it_runs(tmp_path):
     done = run_command("demo", "--seconds", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the highest is" in done.stderr
+    assert "The workbench is at http://127.0.0.1:" in done.stderr
     folder = tmp_path / "upstream-demo"
     assert (folder / "age.png").exists()
     ours = pl.read_delta(str(folder / "with_queue" / "table"))

@@ -51,8 +51,9 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     drivers = '{"bus": 7, "at": "2026-01-01T00:00:00Z", "name": "Ann"}\n'
     (tmp_path / "drivers" / "1.json").write_text(drivers + drivers.replace("7", "8"))
     run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
-    first = run_command(*run, cwd=tmp_path)
+    first = run_command(*run, "--ui", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
+    assert "The workbench is at http://127.0.0.1:" in first.stderr
     assert f"fleet  rows: {len(expected(0))}" in first.stdout
     assert fleet(tmp_path) == expected(0)
 
