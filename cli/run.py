@@ -85,8 +85,9 @@ def run(
             messages.print(resumed, markup=False, soft_wrap=True)
         with ExitStack() as stack:
             if ui:
-                if not is_remote(to):
-                    Path(absolute_location(to)).mkdir(parents=True, exist_ok=True)
+                for each in (absolute_location(to), place):
+                    if not is_remote(each):
+                        Path(each).mkdir(parents=True, exist_ok=True)
                 stack.enter_context(workbench_beside([to, place], storage, messages))
             session = spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once)
             spark = stack.enter_context(session)
