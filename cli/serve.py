@@ -7,6 +7,7 @@ import dataclasses
 import os
 import signal
 from collections.abc import Generator, Mapping, Sequence
+from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +168,7 @@ def workbench_beside(locations: Sequence[str], storage: Mapping[str, str], conso
 
 def _workbench(locations: Sequence[str], storage: Mapping[str, str]) -> tuple[ModuleType, Watch]:
     try:
-        import uvicorn  # noqa: F401 the server imports it late
-
+        import_module("uvicorn")  # the server imports it late
         from ..workbench import server
     except ModuleNotFoundError as error:
         raise CommandFailure(

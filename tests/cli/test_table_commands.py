@@ -19,7 +19,7 @@ from upstream.sink.table.table import replay_log
 
 from .in_process import command, done, refused
 
-ARGUMENTS = {"rebucket": ["5"], "set-history": ["latest 2"], "erase": ["--key", "1"]}
+ARGUMENTS = {"rebucket": ["5"], "set-history": ["latest 2"], "erase": ["--key", "1"], "why": ["1"]}
 NAMES = [each.name or each.callback.__name__ for each in commands.registered_commands if each.callback]
 NAMES.sort(key=lambda name: name in ARGUMENTS)
 
@@ -27,7 +27,7 @@ NAMES.sort(key=lambda name: name in ARGUMENTS)
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_what_is_no_table_is_a_sentence(name, tmp_path):
     said = refused(name, "nowhere", *ARGUMENTS.get(name, []), cwd=tmp_path, code=1)
-    assert re.search("there is no table .*nowhere", said)
+    assert re.search("there is no (table|folder) .*nowhere", said)
 
 
 @pytest.mark.parametrize("name", ["show", "maintain", "status", "commits"])
@@ -40,7 +40,7 @@ def test_a_table_that_cannot_be_opened_is_a_sentence(name, tmp_path):
 
 def test_none_needs_java(tmp_path):
     """In a process of their own: in this one Spark may run already."""
-    assert len(NAMES) == 10
+    assert len(NAMES) == 12
     sink = Sink(tmp_path)
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     program = """

@@ -1,6 +1,7 @@
 """A Python process of Spark's connects before it imports, since Spark gives up after ten seconds; a server forks it."""
 
 import json
+import marshal
 import os
 import shutil
 import signal
@@ -119,6 +120,20 @@ def test_a_fork_ends_with_the_process_that_spark_has_started(tmp_path, server):
         assert fork != client.pid
         client.send_signal(signal.SIGTERM)
         assert client.wait(30) == -signal.SIGTERM
+    wait_for(lambda: not Path(f"/proc/{fork}").exists())
+
+
+def test_a_fork_ends_with_a_client_that_ends_before_it_has_read_the_answer(tmp_path, server):
+    _, path = server
+    (tmp_path / "endless.py").write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(1000)\n")
+    given, output = os.pipe()
+    request = marshal.dumps(("endless", [], _environment(tmp_path, UPSTREAM_FORKS=path), str(tmp_path)))
+    with socket.socket(socket.AF_UNIX) as client, open(given) as printed:
+        client.connect(path)
+        socket.send_fds(client, [struct.pack("!i", len(request))], [output, output, output])
+        client.sendall(request)
+        os.close(output)
+        fork = int(printed.readline())
     wait_for(lambda: not Path(f"/proc/{fork}").exists())
 
 

@@ -44,7 +44,8 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
         write_report(folders[1], report)
     intake, reordering = live_places(folders, micros=False)
     assert intake.name == "input gps"
-    assert intake.feeds == [FeedState("north", 50, late=1, suspects=2, malformed=3), FeedState("south", None)]
+    north = FeedState("north", 50, late=1, suspects=2, malformed=3, rows=10, heard_us=1)
+    assert intake.feeds == [north, FeedState("south", None, rows=1, heard_us=1)]
     assert reordering.feeds == [FeedState("left/x", 30), FeedState("right/y", ENDED, ended=True)]
     assert reordering.held == 4
     assert "left/x: complete to 30" in str(reordering)
