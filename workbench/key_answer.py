@@ -130,6 +130,8 @@ def place_text(place: Mapping[str, Any]) -> str:
     """Return a place in the input in words."""
     if "topic" in place:
         return f"topic {place['topic']}, partition {place['partition']}, offset {place['offset']}"
+    if "path" not in place:
+        return f"{place['feed']}, row {place['row'] + 1} of its part of the batch"
     if "line" in place and place["line"] is not None:
         return f"{place['path']}, line {place['line']}"
     if "byte" in place:

@@ -358,6 +358,8 @@ def place_shown(feed: str, place: Mapping[str, Any], row: int, access: FileAcces
             "partition": place["partition"],
             "offset": int(place["from"]) + row,
         }
+    if "path" not in place:  # a feed of the connector's own making
+        return {"feed": feed, "row": row}
     shown: dict[str, Any] = {"feed": feed, "path": place["path"], "row": row}
     if "from" in place:
         shown |= {"from": place["from"], "to": place["to"]}

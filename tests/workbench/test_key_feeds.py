@@ -2,6 +2,9 @@
 
 import pytest
 
+from upstream.workbench.key_answer import place_text
+from upstream.workbench.key_feeds import place_shown
+
 from .pipeline import Pipeline, row, two_batches, why
 
 
@@ -61,3 +64,9 @@ def test_a_source_without_a_record_has_a_place_and_no_count(tmp_path):
     assert (found.decided["line"], found.superseded) == (2, None)
     assert any("no record of this source" in each for each in found.unknown)
     assert why(pipeline, 3).verdict == "unknown"
+
+
+def test_a_row_of_a_feed_without_files_has_a_place_too():
+    place = place_shown("synthetic-0", {"from": [1, 2], "to": [3, 4]}, 6, None)
+    assert place == {"feed": "synthetic-0", "row": 6}
+    assert place_text(place) == "synthetic-0, row 7 of its part of the batch"

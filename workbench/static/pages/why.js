@@ -94,6 +94,7 @@ function facts(found) {
 
 function place(at) {
   if (at.topic !== undefined) return `${at.topic}, partition ${at.partition}, offset ${at.offset}`;
+  if (at.path === undefined) return `${at.feed}, row ${at.row + 1} of its part of the batch`;
   if (at.line !== undefined) return `${at.path}, line ${at.line}`;
   return `${at.path}, row ${at.row + 1}${at.from === undefined ? "" : ` from byte ${at.from}`}`;
 }
