@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ..conf.errors import OptionError, UpstreamError
-from .events import EventFeed
+from .events import Broadcast
 from .watch import Watch
 
 __all__ = ["Bench", "Conflict", "count_of", "problem"]
@@ -37,13 +37,13 @@ class Bench:
     watch : Watch
     control : bool
         Whether changes are allowed.
-    events : EventFeed
+    events : Broadcast
     """
 
     def __init__(self, watch: Watch, *, control: bool) -> None:
         self.watch = watch
         self.control = control
-        self.events = EventFeed(watch)
+        self.events = Broadcast(watch)
         self._at_once = anyio.CapacityLimiter(_AT_ONCE)
 
     def endpoint(self, path: str, handler: Handler, *, methods: Collection[str] = ("GET",)) -> Route:

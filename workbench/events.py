@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..sink.figures.summary import CommitSummary
     from .watch import Watch, WatchedTable
 
-__all__ = ["EventFeed", "reading"]
+__all__ = ["Broadcast", "reading"]
 
 _POLL_S = 0.25
 _SEARCH_TURNS = 40
@@ -35,7 +35,7 @@ _WAITING = 1_000
 _log = logging.getLogger(__name__)
 
 
-class EventFeed:
+class Broadcast:
     """Reads the watch in the background, and hands each commit to every client of its table.
 
     Clients also get what `verdict` returns of their table, computed once for all of them.
@@ -56,11 +56,7 @@ class EventFeed:
                 if turn % _SEARCH_TURNS == 0 or not watch.tables():
                     await run_in_threadpool(watch.search)
                 found = await run_in_threadpool(watch.refresh, set(self._clients.values()))
-            except (
-                OSError,
-                ValueError,
-                UpstreamError,
-            ) as error:  # a store that is away
+            except (OSError, ValueError, UpstreamError) as error:  # a store that is away
                 _log.warning("the folders of tables cannot be read now: %s", error)
                 found = {}
             for name, commits in found.items():
@@ -147,7 +143,7 @@ def _event(version: int, summary: CommitSummary) -> str:
 
 
 @contextlib.asynccontextmanager
-async def reading(feed: EventFeed) -> AsyncGenerator[None]:
+async def reading(feed: Broadcast) -> AsyncGenerator[None]:
     """Read the watch as long as the server runs."""
     task = asyncio.create_task(feed.run())
     try:

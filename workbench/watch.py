@@ -132,14 +132,11 @@ class WatchedTable:
         The last version read; -1 before the first.
     """
 
-    def __init__(
-        self, name: str, location: str, storage: Mapping[str, str], *, points: int, checkpoint: str | None = None
-    ) -> None:
+    def __init__(self, name: str, location: str, storage: Mapping[str, str], *, points: int) -> None:
         self.name = name
         self.location = location
         self.storage = storage
         self.version = -1
-        self._given = checkpoint
         self._query: tuple[str | None, str | None] = (None, None)
         self._limit = points
         self._recent: deque[tuple[int, CommitSummary]] = deque(maxlen=_RECENT)
@@ -172,8 +169,6 @@ class WatchedTable:
     def checkpoint(self) -> str | None:
         last = self.last
         query = None if last is None else last.query_id
-        if self._given is not None:
-            return self._given
         if query != self._query[0] or self._query[1] is None:
             self._query = (query, None if query is None else checkpoint_of(self.folder, query))
         return self._query[1]
@@ -272,15 +267,9 @@ class Watch:
 
     def search(self) -> None:
         """Find tables and checkpoints that have come since; raise a TableError for a location that cannot exist."""
-        tables: dict[str, str | None] = {}
-        checkpoints: dict[str, None] = {}
-        for location in self.locations:
-            for kind, place in _found(location, self.storage):
-                if kind == "table":
-                    tables.setdefault(place)
-                else:
-                    checkpoints.setdefault(place)
-        self.checkpoints = list(checkpoints)
+        found = dict.fromkeys(each for location in self.locations for each in _found(location, self.storage))
+        tables = [place for kind, place in found if kind == "table"]
+        self.checkpoints = [place for kind, place in found if kind == "checkpoint"]
         points = max(_POINTS // max(len(tables), 1), _LEAST_POINTS)
         known = {table.location for table in self._tables.values()}
         for location in tables:

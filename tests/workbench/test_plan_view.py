@@ -35,8 +35,8 @@ def sink(tmp_path):
     return sink
 
 
-def asked(sink, **params):
-    with page(sink.folder) as client:
+def asked(written, **params):
+    with page(written.folder) as client:
         answer = client.get("/api/v1/plan", params=params)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -140,15 +140,8 @@ def job(tmp_path):
     return Job(tmp_path)
 
 
-def hosted(job, **params):
-    with page(job.folder) as client:
-        answer = client.get("/api/v1/plan", params=params)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 def test_parts_that_queries_of_a_job_share_are_there_once_and_name_who_shares_them(job):
-    plan = hosted(job)
+    plan = asked(job)
     shared = [each for each in plan["nodes"] if each["shared"]]
     (latest,) = [each for each in shared if each["title"] == "Latest"]
     readers = {each["to"] for each in plan["edges"] if each["from"] == latest["name"]}
@@ -159,10 +152,10 @@ def test_parts_that_queries_of_a_job_share_are_there_once_and_name_who_shares_th
 
 
 def test_the_plan_of_one_query_and_of_a_text_that_is_not_registered(job):
-    one = hosted(job, root="query:fast")
+    one = asked(job, root="query:fast")
     assert "query:per_route" not in nodes(one)
     assert any(each["shared"] == ["per_route"] for each in one["nodes"])
-    typed = hosted(job, text="SELECT MAX(speed) AS top FROM LATEST(buses)")
+    typed = asked(job, text="SELECT MAX(speed) AS top FROM LATEST(buses)")
     assert nodes(typed)["query:"]["facts"] == ["top"]
     with page(job.folder) as client:
         assert client.get("/api/v1/plan", params={"root": "query:none"}).status_code == 404
@@ -175,7 +168,7 @@ def test_a_hosted_query_waits_for_the_partition_of_a_stream_that_it_reads(job):
     table.batch(4, [table.rows([(1, 10, "x")])])
     (job.folder / "lake").mkdir()
     table.path.rename(job.folder / "lake" / "fast")
-    plan = hosted(job, table="fast")
+    plan = asked(job, table="fast")
     assert plan["root"] == "query:fast"
     assert plan["wait"]["sentence"] == "complete to 1970-01-01 00:01:10 UTC; waits for 2, silent for 34.0 s"
     way = plan["wait"]["path"]
@@ -188,7 +181,7 @@ def test_the_steps_before_a_stream_are_shown_before_it(job):
     meeting = {"name": "q", "kind": "query", "text": "", "facts": [], "folder": ""}
     inputs = ["step-2", *(each["name"] for each in alone)]
     write_steps(TableFolder(str(job.checkpoint)), [*STEPS, *alone, {**meeting, "inputs": inputs}])
-    found = nodes(hosted(job))
+    found = nodes(asked(job))
     assert found["stream:buses"]["inputs"] == ["step-2"]
     assert found["step-2"]["title"] == "queue, in-place"
     assert "q" not in found
@@ -197,6 +190,6 @@ def test_the_steps_before_a_stream_are_shown_before_it(job):
 def test_a_job_of_many_queries_is_shown_in_parts(job):
     for number in range(9):
         register(str(job.checkpoint), f"more_{number}", f"SELECT COUNT(*) AS n{number} FROM LATEST(buses)")
-    plan = hosted(job, limit=5)
+    plan = asked(job, limit=5)
     assert [each["kind"] for each in plan["nodes"]] == ["source", *["query"] * 5, "more"]
     assert nodes(plan)["more"]["title"] == "and 6 more queries"
