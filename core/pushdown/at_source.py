@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
@@ -136,7 +138,6 @@ def checkpoint_options(given: Mapping[str, str], checkpoint: str, storage: Mappi
 def _classic_with(df: DataFrame, more: Callable[[Mapping[str, str]], Mapping[str, str]]) -> DataFrame:
     """Return the rows of a classic session's DataFrame, whose sources have `more` options."""
     from pyspark.sql import DataFrame as Rows
-    from pyspark.sql.types import StructType
 
     session: Any = df.sparkSession
     jvm, known = session._jvm, cast("Any", df)._jdf
@@ -157,14 +158,13 @@ def _classic_with(df: DataFrame, more: Callable[[Mapping[str, str]], Mapping[str
         found = next((new for old, new in made if old.equals(source)), None)
         if found is not None:
             return found
-        options = dict(source.extraOptions().asCaseSensitiveMap())
-        added = more(options)
+        added = more(_options_of(session, source))
         if not added:
             return source
         # Spark keeps the options of a source of Python where it was made, so a new one takes its place.
-        schema = StructType.fromJson(json.loads(source.schema().json()))
-        reader = session.readStream.format(_OWN_SOURCE).schema(schema).options(**options, **added)
-        fresh = reader.load()._jdf.queryExecution().analyzed()
+        reader = session.readStream.format(_OWN_SOURCE).options(**added)._jreader
+        reader = reader.schema(source.schema()).options(source.extraOptions().asCaseSensitiveMap())
+        fresh = reader.load().queryExecution().analyzed()
         new = source.copy(
             fresh.source(), source.sourceName(), fresh.table(), fresh.extraOptions(), source.output(),
             source.catalog(), source.identifier(), source.v1Relation(), source.sourceIdentifyingName(),
@@ -259,18 +259,7 @@ def _sources(df: DataFrame, name: str | None = _OWN_SOURCE) -> list[Mapping[str,
     """
     if is_client_frame(df):
         return list(sources_within(df, name))
-    known: Any = getattr(df, "_jdf", None)
-    if known is None:
-        return []
-    found: list[Mapping[str, str]] = []
-    for leaf in _each(known.queryExecution().analyzed().collectLeaves()):
-        kind = leaf.getClass().getSimpleName()
-        if kind == "StreamingRelationV2" and name in (None, leaf.sourceName()):
-            found.append(dict(leaf.extraOptions().asCaseSensitiveMap()))
-        elif kind == "StreamingRelation" and name is None:
-            path = leaf.dataSource().options().get("path")
-            found += [{"path": str(path.get())}] if path.isDefined() else []
-    return found
+    return [options for source, options in _known(df).sources if name in (None, source)]
 
 
 def _coalesces(options: Mapping[str, str]) -> bool:
@@ -319,23 +308,65 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
         # Columns that the client chooses have names, which only the server resolves.
         options = source_alone(df, _OWN_SOURCE)
         return None if options is None else _SourceChoice(options, df.schema.json(), range(len(df.columns)))
-    known: Any = getattr(df, "_jdf", None)
-    if known is None:
-        return None
-    whole = plan = known.queryExecution().analyzed()
-    while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
-        plan = plan.child()
-    if not _is_own(plan):
-        return None
-    # A source that the user named in the checkpoint keeps its name, which a new one would not have.
-    if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):
-        return None
-    # Not by name: Spark's names go in any case, and keep the one in which they were asked for.
-    places = {column.exprId().id(): place for place, column in enumerate(_each(plan.output()))}
-    options = dict(plan.extraOptions().asCaseSensitiveMap())
-    return _SourceChoice(
-        options, plan.schema().json(), [places[column.exprId().id()] for column in _each(whole.output())]
-    )
+    return _known(df).choice
+
+
+class _ClassicPlan:
+    """What is known of the plan of a classic session's DataFrame: each look costs hundreds of calls of the JVM."""
+
+    def __init__(self, df: DataFrame) -> None:
+        # Not the DataFrame itself, which is the weak key of this object.
+        self._session: Any = df.sparkSession
+        self._frame: Any = getattr(df, "_jdf", None)
+
+    @cached_property
+    def sources(self) -> list[tuple[str | None, Mapping[str, str]]]:
+        """The name and the options of each streaming source; no name for a source of Spark's older API."""
+        found: list[tuple[str | None, Mapping[str, str]]] = []
+        if self._frame is None:
+            return found
+        for leaf in _each(self._frame.queryExecution().analyzed().collectLeaves()):
+            kind = leaf.getClass().getSimpleName()
+            if kind == "StreamingRelationV2":
+                found.append((leaf.sourceName(), _options_of(self._session, leaf)))
+            elif kind == "StreamingRelation":
+                path = leaf.dataSource().options().get("path")
+                found += [(None, {"path": str(path.get())})] if path.isDefined() else []
+        return found
+
+    @cached_property
+    def choice(self) -> _SourceChoice | None:
+        if self._frame is None:
+            return None
+        whole = plan = self._frame.queryExecution().analyzed()
+        while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
+            plan = plan.child()
+        if not _is_own(plan):
+            return None
+        # A source that the user named in the checkpoint keeps its name, which a new one would not have.
+        if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):
+            return None
+        # Not by name: Spark's names go in any case, and keep the one in which they were asked for.
+        places = {column.exprId().id(): place for place, column in enumerate(_each(plan.output()))}
+        chosen = [places[column.exprId().id()] for column in _each(whole.output())]
+        return _SourceChoice(_options_of(self._session, plan, steps=True), plan.schema().json(), chosen)
+
+
+_KNOWN: weakref.WeakKeyDictionary[DataFrame, _ClassicPlan] = weakref.WeakKeyDictionary()
+
+
+def _known(df: DataFrame) -> _ClassicPlan:
+    return _KNOWN.setdefault(df, _ClassicPlan(df))
+
+
+def _options_of(session: Any, source: Any, *, steps: bool = False) -> dict[str, str]:
+    """Return the options of a source, without those steps that run in it: to fetch their text may take 40 ms.
+
+    Py4J iterates over a map at several calls an entry, and the last one fails.
+    """
+    options = source.extraOptions().asCaseSensitiveMap()
+    names = session._jvm.java.lang.String.join("\0", options.keySet()).split("\0")
+    return {name: options[name] for name in names if name and (steps or name != STEPS_OPTION)}
 
 
 def _is_own(plan: Any) -> bool:
