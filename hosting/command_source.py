@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..conf.units import length_text, parse_duration_us
 from ..core.feedback.checkpoint_layout import stage_folder
-from ..core.feedback.control import taken_with
+from ..core.feedback.control import CONTROL, NO_LIMIT, ControlReader, ControlRecord, setting_in, taken_with
 from ..core.feedback.reports import StageReport, read_reports
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
@@ -136,7 +137,7 @@ class CommandSource(TickSource):
 class CommandPlanner:
     """Plans commands from the registry's journal and the reports of waiting results.
 
-    `batch_s` is the target duration of a batch in seconds; None for no limit.
+    `batch_s` is the target duration of a batch in seconds, unless a control has another; None for no limit.
     """
 
     def __init__(self, checkpoint: str, slots: tuple[int, ...], batch_s: float | None = None) -> None:
@@ -147,6 +148,7 @@ class CommandPlanner:
         self._known = 0
         self._fixed = False
         self._batch_s = batch_s
+        self._controls = ControlReader(folder_at(checkpoint))
         self._reports = Reports(folder_at(checkpoint))
         self._state = RegistryTexts()
         self._idle: HostReport | None = None
@@ -156,23 +158,34 @@ class CommandPlanner:
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first batch; its version -1 means no registry, not even an empty one."""
-        return offset_of(self._checkpoint, -1)
+        return {**offset_of(self._checkpoint, -1), **_in_force(self._batch_s)}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next command; `start` if none is due."""
         version = max(self._version(), start["version"])
-        if self._batch_s is None:
+        control: ControlRecord | None = self._controls.record("job", start.get(CONTROL), now_us)
+        batch_s = self._duration_s(control)
+        if control != start.get(CONTROL):
+            self._idle = None
+        if batch_s is None:
             # Results of an earlier run may still wait.
             ticks, served = start["served"] is not None, None
         else:
-            ticks, served = self._served(start, version, self._batch_s, now_us)
+            ticks, served = self._served(start, version, batch_s, now_us)
         ticks = ticks or self._is_behind()
-        if not ticks and version == start["version"]:
+        if not ticks and version == start["version"] and control == start.get(CONTROL):
             return start
-        command = {**start, **offset_of(self._checkpoint, version, start["tick"] + ticks, served)}
+        offset = offset_of(self._checkpoint, version, start["tick"] + ticks, served)
+        command = {**start, **offset, **_in_force(batch_s), **({} if control is None else {CONTROL: control})}
         if version > start["version"]:
             command["taken"] = taken_with(start.get("taken", ()), version, folder_at(self._checkpoint), now_us)
         return command
+
+    def _duration_s(self, control: ControlRecord | None) -> float | None:
+        setting = setting_in(control, "batchDuration")
+        if setting is None:
+            return self._batch_s
+        return None if setting == NO_LIMIT else parse_duration_us(setting) / 1e6
 
     def stop(self) -> None:
         """Fix the version: all later batches of this run use the current one."""
@@ -218,3 +231,8 @@ class CommandPlanner:
         if not self._fixed and (self._journal.is_local or now - self._asked >= _EVERY_S):
             self._known, self._asked = self._journal.version(), now
         return self._known
+
+
+def _in_force(batch_s: float | None) -> dict[str, Any]:
+    """Return the setting of a batch under the name of its attribute, for people."""
+    return {"batchDuration": NO_LIMIT if batch_s is None else length_text(round(batch_s * 1e6))}

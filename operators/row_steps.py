@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import column_argument, count_argument, duration_argument, text_argument
+from ..conf.units import length_text
 from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Choice, Filter, IncompleteInput, Map, Node, Queue, Reorder
@@ -138,7 +139,7 @@ def queue(
     given = {
         "budget": plan.budget,
         "duration": seconds_argument("budget", budget) if isinstance(budget, str) and budget != "auto" else None,
-        "cost": plan.cost_s,
+        "cost": None if plan.cost_s is None else length_text(round(plan.cost_s * 1e6)),
     }
     options = {"auto": str(plan.auto).lower(), **{name: str(each) for name, each in given.items() if each is not None}}
     if plan.policy == "shed":

@@ -115,6 +115,9 @@ class PlanStep(NamedTuple):
     facts: tuple[str, ...]
     inputs: tuple[str, ...]  # names of steps
     folder: str = ""  # of its reports, relative to the checkpoint
+    # the settings of an operator, to which the checkpoint is bound, and others
+    fixed: Mapping[str, str] = {}
+    changeable: Mapping[str, str] = {}
 
     @property
     def box(self) -> StepBox:
@@ -139,7 +142,8 @@ def plan_steps(
         facts = facts_of(node, folders if checkpoint is None else {}, fused)
         before = tuple(names[each] for each in node.inputs)
         place = folder.removeprefix((checkpoint or "").rstrip("/") + "/")
-        found.append(PlanStep(names[node], _kind(node), node.text, tuple(facts), before, place))
+        fixed, changeable = node.settings if isinstance(node, StatefulNode) else ({}, {})
+        found.append(PlanStep(names[node], _kind(node), node.text, tuple(facts), before, place, fixed, changeable))
     return found
 
 

@@ -335,6 +335,11 @@ class StatefulNode(Node):
         return described(self.word, self.specification)
 
     @property
+    def settings(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The settings to which a checkpoint is bound, and those that may change from run to run, in words."""
+        return dict(self.specification.identity()), dict(self.specification.changeable())
+
+    @property
     @abc.abstractmethod
     def keeps(self) -> str:
         """The state that it keeps in Spark's state store, and how long."""
@@ -386,6 +391,12 @@ class Queue(StatefulNode):
     @property
     def word(self) -> str:
         return "queue"
+
+    @property
+    def settings(self) -> tuple[dict[str, str], dict[str, str]]:
+        fixed, changeable = super().settings
+        given = {"weight": self.weight, "access interval": self.access_interval}
+        return fixed, changeable | {name: str(each) for name, each in given.items() if each is not None}
 
     @property
     def keeps(self) -> str:

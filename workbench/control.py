@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import OptionError
+from ..conf.errors import CheckpointError, OptionError, UpstreamError
 from ..conf.locations import absolute_location
 from ..conf.units import now_us
-from ..core.feedback.checkpoint_layout import queue_folder, read_plan_record
+from ..core.feedback.checkpoint_layout import queue_folder
 from ..core.feedback.control import (
     ATTRIBUTES,
     CONTROL,
@@ -29,9 +29,9 @@ from ..core.feedback.offsets import journaled_offsets
 from ..hosting.edits import record
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegistryTexts
-from ..plan.fingerprint import from_json
 from ..sink.table.table import recorded_options
 from ..storage.folder import TableFolder
+from .plan_graph import stored_steps
 from .watch import UnknownNameError, Watch
 
 if TYPE_CHECKING:
@@ -84,13 +84,36 @@ class ControlTables:
         self._journal = Journal(checkpoint.location)
         self._is_host = self._journal.settings() is not None
         self._edits = self._journal.read(range(1, self._journal.version() + 1)) if self._is_host else []
-        self._offsets = _last_offsets(checkpoint)
+        self._batch = max((int(name) for name in checkpoint.names("offsets") if name.isdigit()), default=0)
+        self._offsets: Sequence[Mapping[str, Any]] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entities with their attributes, and the last changes, the newest first."""
+        """Return the entities with their attributes, and the last changes, the newest first.
+
+        Raise CheckpointError if the offsets of the last batch are not of this version.
+        """
+        try:
+            self._offsets = self._last_offsets()
+            return self._shown()
+        except UpstreamError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the offsets of batch {self._batch} cannot be read: {type(error).__name__} {error}",
+                expected=f"the file offsets/{self._batch} of the checkpoint as this version's query wrote it",
+                hint="restart the query with this version, or restore that file",
+            ) from error
+
+    def _last_offsets(self) -> Sequence[Mapping[str, Any]]:
+        """Return the end offsets of the last planned batch; none before the first."""
+        with contextlib.suppress(FileNotFoundError):  # no batch yet, or its file was just removed
+            return [each for each in journaled_offsets(self._checkpoint, self._batch) if isinstance(each, dict)]
+        return ()
+
+    def _shown(self) -> dict[str, Any]:
         changes = [*self._control_changes(), *(self._query_changes() if self._is_host else ())]
         last = {(each.entity, each.attribute): each for each in changes}
-        found = [*self._sources(), *self._queues(), *self._sink(), *(self._queries() if self._is_host else ())]
+        found = [*self._sources(), *self._operators(), *self._sink(), *self._job()]
         for entity in found:
             entity["version"] = len(self._edits) if entity["kind"] == "query" else self._log.version()
             for attribute in entity["attributes"]:
@@ -133,7 +156,7 @@ class ControlTables:
             raise OptionError(
                 f"{attribute!r} of {entity['id']} cannot be changed while the query runs",
                 expected=f"one of {live}" if live else "an entity with live attributes",
-                hint="give it at a restart of the query" if mode == "restart" else "",
+                hint=f"{known[attribute]['why']} Give it at a restart of the query" if mode == "restart" else "",
             )
         version = entity["version"] if seen is None else seen
         if entity["id"].startswith(_QUERY):
@@ -165,29 +188,28 @@ class ControlTables:
                 "id": f"source/{offset['id']}",
                 "kind": "source",
                 "title": f"{offset['connector']}, {feeds:,} input partition{'s' if feeds != 1 else ''}",
-                "attributes": [*rows, _fixed("connector", offset["connector"])],
+                "attributes": [*rows, _fixed("connector", offset["connector"], _POSITIONS)],
             }
 
-    def _queues(self) -> Iterable[dict[str, Any]]:
-        parts = {
-            part.place: part for stage in from_json(read_plan_record(self._checkpoint.location) or ()) for part in stage
-        }
+    def _operators(self) -> Iterable[dict[str, Any]]:
+        sources = [each for each in self._offsets if "progress" in each]
+        steps = {each["folder"]: each for each in stored_steps(self._checkpoint, sources) if each["folder"]}
         for offset in self._offsets:
-            if "asked" not in offset:
-                continue
-            number, (budget,) = int(offset["queue"]), ATTRIBUTES["queue"]
-            place = queue_folder("/", number).strip("/")
-            identity = parts[place].identity if place in parts else {}
-            yield {
-                "id": f"queue/{number}",
-                "kind": "queue",
-                "title": f"{offset['budget']:,} rows in the last batch" if offset["budget"] and offset["tick"] else "",
-                "attributes": [
-                    _live("budget", offset["asked"], budget.unit, budget.expected),
-                    *(_restart(name) for name in ("policy", "weight", "access_interval", "cost")),
-                    *(_fixed(name, value) for name, value in identity.items()),
-                ],
-            }
+            if "asked" in offset:
+                number = int(offset["queue"])
+                yield _queue(number, offset, steps.pop(queue_folder("/", number).strip("/"), None))
+        for folder, step in steps.items():
+            if step["kind"] == "operator":
+                name = folder.removeprefix("upstream-")
+                yield {
+                    "id": name,
+                    "kind": "operator",
+                    "title": step["text"],
+                    "attributes": [
+                        *(_restart(each, value) for each, value in step["changeable"].items() if value),
+                        *(_fixed(each, value) for each, value in step["fixed"].items() if value),
+                    ],
+                }
 
     def _sink(self) -> Iterable[dict[str, Any]]:
         if self._table is None or self._is_host:
@@ -199,16 +221,27 @@ class ControlTables:
             {**_live("maintenance", None, "", maintenance.expected), "act": True},
         ]
         if not any("limits" in each or "asked" in each for each in self._offsets):  # nobody journals a control
-            rows = [_restart("target"), _restart("maintenance")]
+            rows = [_restart(each, why=_NO_JOURNAL) for each in ("target", "maintenance")]
         place = {"path": self._table.location, **{f"storage.{name}": v for name, v in self._table.storage.items()}}
         yield {
             "id": SINK,
             "kind": SINK,
             "title": self._table.name,
-            "attributes": [*rows, *(_fixed(name, value) for name, value in recorded_options(place).items())],
+            "attributes": [*rows, *(_fixed(name, value, _LAYOUT) for name, value in recorded_options(place).items())],
         }
 
-    def _queries(self) -> Iterable[dict[str, Any]]:
+    def _job(self) -> Iterable[dict[str, Any]]:
+        """Yield the entities of a job that hosts queries: itself, then each query."""
+        if not self._is_host:
+            return
+        settings = self._journal.settings()
+        (duration,) = ATTRIBUTES["job"]
+        for offset in self._offsets:
+            if "served" in offset:
+                value = offset.get(duration.name, NO_LIMIT)
+                live = _live(duration.name, value, duration.unit, duration.expected)
+                shards = [] if settings is None else [_fixed("shards", settings.shards)]
+                yield {"id": "job", "kind": "job", "title": "", "attributes": [live, *shards]}
         for query in RegistryTexts().after(self._edits).entries.values():
             yield {
                 "id": f"{_QUERY}{query.name}",
@@ -217,7 +250,7 @@ class ControlTables:
                 "attributes": [
                     _live(_WEIGHT, query.weight, "", "a number above 0"),
                     _live(_PAUSED, not query.active, "", "true or false"),
-                    _fixed("buckets", query.buckets),
+                    _fixed("buckets", query.buckets, _LAYOUT),
                 ],
             }
 
@@ -239,7 +272,13 @@ class ControlTables:
     def _taken(self) -> Iterable[dict[str, Any]]:
         for offset in self._offsets:
             if CONTROL in offset:
-                name = f"queue/{offset['queue']}" if "asked" in offset else f"source/{offset['id']}"
+                name = (
+                    f"queue/{offset['queue']}"
+                    if "asked" in offset
+                    else "job"
+                    if "served" in offset
+                    else f"source/{offset['id']}"
+                )
                 yield {"id": name, "taken": offset[CONTROL]["taken"]}
         newest = newest_record(self._offsets)
         yield {"id": SINK, "taken": () if newest is None else newest["taken"]}
@@ -290,25 +329,56 @@ def _query_change(query: str, attribute: str, value: object, by: str) -> Change:
         raise OptionError(f"weight={value!r}", expected="a number above 0") from None
 
 
+_UNITS = {"stalest keys": "keys of each shard", "shards": "shards"}
+_POSITIONS = "The checkpoint's positions are the connector's."
+_STATE = "The checkpoint's state is divided or ordered by it."
+_LAYOUT = "The table's files are written by it."
+_AT_START = "The query reads it when it starts."
+_NO_JOURNAL = "No source or queue of the query journals it with the batch."
+_NO_SAMPLE = "Only the policy shed samples."
+_NO_CUT = "Only the policies linecutting and auto use it."
+
+
+def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | None) -> dict[str, Any]:
+    changeable: Mapping[str, str] = {} if step is None else step["changeable"]
+    policy = changeable.get("policy")
+    idle = {
+        "cost": _NO_CUT if policy not in (None, "linecutting", "auto") else "",
+        "sampleRate": _NO_SAMPLE if policy not in (None, "shed") else "",
+    }
+    values = {"budget": offset["asked"], "cost": offset["assumed"], "sampleRate": offset["sampled"]}
+    return {
+        "id": f"queue/{number}",
+        "kind": "queue",
+        "title": f"{offset['budget']:,} rows in the last batch" if offset["budget"] and offset["tick"] else "",
+        "attributes": [
+            *(
+                _restart(each.name, values[each.name], idle[each.name])
+                if idle.get(each.name)
+                else _live(each.name, values[each.name], each.unit, each.expected)
+                for each in ATTRIBUTES["queue"]
+            ),
+            *(
+                _restart(name, changeable.get(name))
+                for name in ("policy", "weight", "access interval", "half life", "stalest keys")
+            ),
+            *(_fixed(name, value) for name, value in ({} if step is None else step["fixed"]).items()),
+        ],
+    }
+
+
 def _live(name: str, value: object, unit: str, expected: str) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": unit, "mode": "live", "expected": expected}
+    return {"name": name, "value": value, "unit": unit, "mode": "live", "expected": expected, "why": ""}
 
 
-def _restart(name: str) -> dict[str, Any]:
-    return {"name": name, "value": None, "unit": "", "mode": "restart", "expected": ""}
+def _restart(name: str, value: object = None, why: str = _AT_START) -> dict[str, Any]:
+    unit = _UNITS.get(name, "")
+    return {"name": name, "value": value, "unit": unit, "mode": "restart", "expected": "", "why": why}
 
 
-def _fixed(name: str, value: object) -> dict[str, Any]:
-    return {"name": name, "value": value, "unit": "", "mode": "fixed", "expected": ""}
-
-
-def _last_offsets(checkpoint: TableFolder) -> Sequence[Mapping[str, Any]]:
-    """Return the end offsets of the last planned batch; none before the first."""
-    batches = [int(name) for name in checkpoint.names("offsets") if name.isdigit()]
-    with contextlib.suppress(FileNotFoundError):  # no batch yet, or its file was just removed
-        found = journaled_offsets(checkpoint, max(batches, default=0))
-        return [each for each in found if isinstance(each, dict)]
-    return []
+def _fixed(name: str, value: object, why: str = _STATE) -> dict[str, Any]:
+    unit = _UNITS.get(name, "")
+    return {"name": name, "value": value, "unit": unit, "mode": "fixed", "expected": "", "why": why}
 
 
 def control_tables(location: str, storage: Mapping[str, str]) -> ControlTables:

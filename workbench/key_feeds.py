@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..conf.column_names import columns_of
 from ..conf.errors import SchemaError, UpstreamError
 from ..conf.units import now_us
-from ..core.feedback.offsets import journaled_offsets, whole_offset
+from ..core.feedback.offsets import checked_offset, journaled_offsets, whole_offset
 from ..core.rows.key import Key
 from ..datasource.connectors.contract import Chunk, Limit, Range
 from ..datasource.connectors.files.store import FileAccess
@@ -136,7 +136,8 @@ class BatchJournal:
             except (FileNotFoundError, ValueError):  # the query has just removed it
                 found = []
             # A source that has read nothing yet has only a version.
-            self._offsets[batch] = [each for each in found if isinstance(each, dict) and "position" in each]
+            ours = (each for each in found if isinstance(each, dict) and "position" in each)
+            self._offsets[batch] = [checked_offset(each) for each in ours]
         return self._offsets[batch]
 
 

@@ -140,13 +140,11 @@ def stored_graph(
     `sources` are the offsets of the batch. Reports of stages are of the last batch, so only the `latest` commit has
     their figures.
     """
-    steps = None if checkpoint is None else read_steps(checkpoint)
-    if checkpoint is not None and steps is None:
-        steps = _from_operators(checkpoint, sources)
+    steps = () if checkpoint is None else stored_steps(checkpoint, sources)
     nodes: dict[str, PlanNode] = {}
     backlogs: list[StageBacklog] = []
     number = 0
-    for each in steps or ():
+    for each in steps:
         node = PlanNode(each["name"], each["text"], each["kind"], tuple(each["facts"]), tuple(each["inputs"]))
         if each["kind"] == "source":
             if number < len(sources):
@@ -164,9 +162,12 @@ def stored_graph(
     return PlanGraph(nodes, tuple(backlogs))
 
 
-def _from_operators(checkpoint: TableFolder, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return steps in a row, for a query whose start has recorded none."""
-    empty: dict[str, Any] = {"facts": [], "folder": ""}
+def stored_steps(checkpoint: TableFolder, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the steps that a query's start has recorded; without a record, its operators in a row."""
+    recorded = read_steps(checkpoint)
+    if recorded is not None:
+        return recorded
+    empty: dict[str, Any] = {"facts": [], "folder": "", "fixed": {}, "changeable": {}}
     found = [
         {**empty, "name": f"source-{number}", "kind": "source", "text": f"source {number}", "inputs": []}
         for number, _ in enumerate(sources)
@@ -175,7 +176,7 @@ def _from_operators(checkpoint: TableFolder, sources: Sequence[Mapping[str, Any]
     for stage in read_plan_record(checkpoint.location) or ():
         for part in stage:
             step = {"name": part["place"], "kind": "operator", "text": part["name"], "folder": part["place"]}
-            found.append({**empty, **step, "inputs": before})
+            found.append({**empty, **step, "fixed": part["identity"], "inputs": before})
             before = [part["place"]]
     return found
 

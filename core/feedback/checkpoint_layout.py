@@ -136,7 +136,7 @@ def write_plan_record(checkpoint: str, stages: Any) -> None:
     write_whole(place, _NAME, lambda stream: stream.write(content))
 
 
-_STEPS = "steps.json"
+_STEPS, _STEPS_LAYOUT = "steps.json", 2
 
 
 def read_steps(checkpoint: TableFolder) -> list[dict[str, Any]] | None:
@@ -145,10 +145,10 @@ def read_steps(checkpoint: TableFolder) -> list[dict[str, Any]] | None:
         found: Any = json.loads(checkpoint.below(PLAN).read(_STEPS))
     except FileNotFoundError:
         return None
-    return found["steps"] if found["layout"] == _LAYOUT else None
+    return found["steps"] if found["layout"] == _STEPS_LAYOUT else None
 
 
 def write_steps(checkpoint: TableFolder, steps: Any) -> None:
     """Replace the record of a query's steps, a JSON value: for people, since no query depends on it."""
-    content = json.dumps({"layout": _LAYOUT, "steps": steps}, indent=1).encode()
+    content = json.dumps({"layout": _STEPS_LAYOUT, "steps": steps}, indent=1).encode()
     write_whole(checkpoint.below(PLAN), _STEPS, lambda stream: stream.write(content))

@@ -19,7 +19,7 @@ from .checkpoint_layout import CONTROLS
 ControlValue = int | str | None
 """A setting; None for the one with which the query was started."""
 
-NO_LIMIT, AUTO_BUDGET, NOW = "none", "auto", "now"
+NO_LIMIT, AUTO, NOW = "none", "auto", "now"
 
 
 class ControlAttribute(NamedTuple):
@@ -41,7 +41,7 @@ def _duration(text: str) -> str:
 
 
 def _budget(text: str) -> int | str:
-    if text.lower() in (AUTO_BUDGET, NO_LIMIT):
+    if text.lower() in (AUTO, NO_LIMIT):
         return text.lower()
     return _count(text) if text.lstrip("+-").isdigit() else _duration(text)
 
@@ -51,6 +51,22 @@ def _target(text: str) -> str:
         return NO_LIMIT
     StalenessTarget.parse(text)
     return text
+
+
+def _cost(text: str) -> str:
+    return AUTO if text.lower() == AUTO else _duration(text)
+
+
+def _share(text: str) -> str:
+    if text.lower() == AUTO:
+        return AUTO
+    if not 0 < float(text) <= 1:
+        raise ValueError
+    return text
+
+
+def _unlimited(text: str) -> str:
+    return NO_LIMIT if text.lower() == NO_LIMIT else _duration(text)
 
 
 def _now(text: str) -> str:
@@ -74,13 +90,18 @@ ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
             "a whole number of at least 1, auto, a duration of a batch such as '2 seconds', or none",
             _budget,
         ),
+        ControlAttribute("cost", "a row", "a duration such as '0.5 ms', or auto, as measured", _cost),
+        ControlAttribute(
+            "sampleRate", "of the rows that arrive", "a share such as 0.1, or auto, by the budget", _share
+        ),
     ),
+    "job": (ControlAttribute("batchDuration", "", "a duration such as '2 seconds', or none", _unlimited),),
     "sink": (
         ControlAttribute("target", "", "a figure of staleness with its bound, such as 'p99 < 10 s', or none", _target),
         ControlAttribute("maintenance", "", NOW, _now),
     ),
 }
-"""The attributes of each kind of entity. An entity is ``source/ID``, ``queue/NUMBER`` or ``sink``."""
+"""The attributes of each kind of entity. An entity is ``source/ID``, ``queue/NUMBER``, ``job`` or ``sink``."""
 
 
 def checked_value(entity: str, attribute: str, value: object) -> ControlValue:
@@ -89,12 +110,12 @@ def checked_value(entity: str, attribute: str, value: object) -> ControlValue:
     if attribute not in known:
         raise OptionError(
             f"{entity} has no attribute {attribute!r} that can change while the query runs",
-            expected="one of " + ", ".join(known) if known else "a source, a queue or the sink",
+            expected="one of " + ", ".join(known) if known else "a source, a queue, the job or the sink",
         )
     if value is None:
         return None
     problem = OptionError(f"{entity}.{attribute}={value!r}", expected=known[attribute].expected)
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise problem
     try:
         return known[attribute].parse(str(value).strip())
@@ -192,7 +213,7 @@ CONTROL = "control"
 """The member of an offset with the record of the controls."""
 
 ControlRecord = Mapping[str, Any]
-"""The controls in an offset: their ``version``; the ``settings`` of the source or the queue whose offset it is, and of
+"""The controls in an offset: their ``version``; the ``settings`` of the source, queue or job whose offset it is, and of
 the ``sink``; and in which batches the last versions were ``taken``. A setting that is an act, such as ``maintenance``,
 has the version that last asked for it.
 """
@@ -230,9 +251,9 @@ class ControlReader:
         return self._known
 
 
-def settings_in(offset: Mapping[str, Any] | None) -> Mapping[str, int | str]:
-    """Return the settings of the source or the queue that an offset has."""
-    return {} if offset is None or CONTROL not in offset else offset[CONTROL]["settings"]
+def setting_in(record: ControlRecord | None, name: str) -> Any:
+    """Return a setting of the entity whose offset has the record; None for the one of the query's start."""
+    return None if record is None else record["settings"].get(name)
 
 
 def newest_record(offsets: Iterable[object]) -> ControlRecord | None:

@@ -119,9 +119,35 @@ class OffsetBook:
         return longer
 
 
+_MEMBERS: Mapping[str, type] = {"id": str, "connector": str, "seq": int, "first_seq": int, "position": dict}
+_COUNTS = ("own", "received", "late", "suspects")
+
+
 def whole_offset(offset: Offset, checkpoint: TableFolder | None) -> Offset:
-    """Return the whole form of a journaled offset."""
-    return OffsetBook(checkpoint).whole(offset)
+    """Return the whole form of a journaled offset; raise a CheckpointError if this version has not written it."""
+    return checked_offset(OffsetBook(checkpoint).whole(offset))
+
+
+def checked_offset(offset: Offset) -> Offset:
+    """Return the offset of a source; raise a CheckpointError if this version has not written it."""
+    try:
+        states = offset["progress"].values()
+        numbers = [state["bound"] for state in states if state["bound"] is not None]
+        numbers += offset.get("heard", {}).values()
+        numbers += [state[name] for state in states for name in _COUNTS if state.get(name) is not None]
+        fits = all(isinstance(each, int) for each in numbers)
+        fits = fits and all(isinstance(each, str) for each in offset.get("ended", ()))
+        needed = _MEMBERS.items() if "position" in offset else ()  # without one, the source has read nothing yet
+        fits = fits and all(isinstance(offset[name], kind) for name, kind in needed)
+    except (AttributeError, LookupError, TypeError):
+        fits = False
+    if not fits:
+        raise CheckpointError(
+            f"the offset of a source cannot be read: {json.dumps(offset)[:200]}",
+            expected="the files below offsets of the checkpoint as this version's query wrote them",
+            hint="restart the query with this version, or restore that folder",
+        )
+    return offset
 
 
 def _raised(state: State, to: Mapping[str, Any] | None) -> State:
@@ -266,7 +292,8 @@ def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | N
     if not offsets or len(offsets) < len(found):
         return None
     folder = times_folder(checkpoint)
-    return counts_in(_with_reports(whole_offset(offset, checkpoint), folder) for offset in offsets)
+    book = OffsetBook(checkpoint)
+    return counts_in(_with_reports(book.whole(offset), folder) for offset in offsets)
 
 
 class ResumePoint(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ...conf.errors import CheckpointError, OptionError
 from ...conf.options import count_argument
-from ...conf.units import parse_duration_us
+from ...conf.units import length_text, parse_duration_us
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.key import Key
 from ...core.rows.newest import NewestPerKey, ties_within
@@ -505,10 +506,12 @@ class ShardPlan:
     def changeable(self) -> dict[str, str]:
         """Return the other settings, as text, which may change from run to run."""
         budget = "auto" if self.auto else "none" if self.budget is None else f"{self.budget} rows"
-        return {"policy": self.policy, "budget": budget}
+        half_life = {} if self.half_life_s == 60 else {"half life": length_text(round(self.half_life_s * 1e6))}
+        keys = {"stalest keys": str(self.stalest_keys)} if self.stalest_keys else {}
+        return {"policy": self.policy, "budget": budget, **half_life, **keys}
 
 
-ALL, LAST, PLANNED = "all", "last", "planned"
+ALL, LAST = "all", "last"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -519,9 +522,9 @@ class Control:
     budget: int | None = None  # rows that this shard may release; None for all
     cost_s: float | None = None  # seconds to process one row
     drop: float = 0.0  # share of the arriving rows to shed
-    # rows to release in batches without instructions from now on: a number, `ALL`, as many as the `LAST` time, or as
-    # `PLANNED` by the program; None: no change
-    unasked: int | str | None = None
+    # settings in place of the program's from now on, also in batches without instructions; None: no change. `budget`:
+    # rows to release, `ALL`, or as many as the `LAST` time. `cost_s`: None to measure it. `drop`: share of rows to shed
+    kept: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

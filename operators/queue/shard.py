@@ -215,9 +215,9 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         self._applied: AppliedTimes | None = None
         self._exact = False
         self._budget: int | None = None
-        self._unasked: int | str | None = self._head.get("unasked")
-        if not self._head and (value := self._store.get("unasked", 0)) is not None:
-            self._unasked = json.loads(value)
+        self._kept: Mapping[str, Any] = self._head.get("kept", {})
+        if not self._head and (value := self._store.get("kept", 0)) is not None:
+            self._kept = json.loads(value)
 
     def _read_head(self) -> dict[str, Any]:
         self._state = QueueState(self._plan, self._store)
@@ -229,14 +229,14 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         The table has the rows in the order of service, then the shard's own punctuation. The control is the planner's.
         """
         control = None if given.control is None else Control.from_json(given.control)
-        if control and control.unasked is not None:
-            self._unasked = control.unasked
+        if control and control.kept is not None:
+            self._kept = control.kept
         tables = [from_frame(frame) for frame in given.left]
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
             self._now_us = control.now_us if control else 0
-            if control and control.unasked is not None:
-                self._store.put("unasked", 0, json.dumps(control.unasked).encode())
+            if control and control.kept is not None:
+                self._store.put("kept", 0, json.dumps(control.kept).encode())
             return None, self._figures(EnqueueResult.nothing(), 0, Ages(), 0)
         schema = schema.remove_metadata()
         arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
@@ -247,10 +247,10 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         arrival = micros(rows, "arrival")
         # A clock that jumps back stands still.
         now_us = self._now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._now_us)
-        if control and control.cost_s is not None and self._plan.cost_s is None:
+        if control and control.cost_s is not None:
             queue.monitor.served(1000, control.cost_s * 1000)
         rows, updates, older = self._newer(rows, self._updates(rows, arrival), queue)
-        took = queue.enqueue(updates, now_us, drop=control.drop if control else 0.0)
+        took = queue.enqueue(updates, now_us, drop=control.drop if control else self._kept.get("drop", 0.0))
         conflicts = sum(map(conflicts_in, tables))
         conflicts += int(differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1]).sum())
         conflicts += _conflicts(rows.take(pa.array(took.ties[:, 0])), pages.take(took.ties[:, 1]))
@@ -298,11 +298,12 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
 
     def _share(self) -> int | None:
         """Return the budget of a batch without a control: the last one, or an even share."""
-        if isinstance(self._unasked, int):
-            return self._unasked
-        if self._unasked == ALL:
+        kept = self._kept.get("budget")
+        if isinstance(kept, int):
+            return kept
+        if kept == ALL:
             return None
-        if (self._plan.auto or self._unasked == LAST) and "budget" in self._head:
+        if (self._plan.auto or kept == LAST) and "budget" in self._head:
             return int(self._head["budget"])
         return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
 
@@ -312,7 +313,10 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         rows = self._rows = RowPages(self._store, slots, schema)
         self._exact = numbers_tell([schema.field(name).type for name in keys])
         index = HashedKeys(None if self._exact else lambda locations: rows.take(locations, keys).columns)
-        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=plan.cost_s, cells=1 << 12)
+        # All shards share the machine.
+        pinned = None if plan.cost_s is None else plan.cost_s * plan.shards
+        cost_s = self._kept.get("cost_s", pinned)
+        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=cost_s, cells=1 << 12)
         seed = plan.seed + self._number
         queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=slots, seed=seed, stored=True)
         self._queue = queue
@@ -406,7 +410,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
 
     def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:
         more: dict[str, Any] = {"now_us": self._now_us, "budget": self._budget or 1, "single": self._keys.save()}
-        more |= self._feeds.to_json() | ({} if self._unasked is None else {"unasked": self._unasked})
+        more |= self._feeds.to_json() | ({"kept": self._kept} if self._kept else {})
         if self._applied is not None:
             more["applied"] = self._applied.to_json()
         gone = self._state.save(queue, schema, self._plan, more)

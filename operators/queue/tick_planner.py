@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from ...conf.errors import OptionError
 from ...conf.units import format_duration_us, parse_duration_us
 from ...core.feedback.checkpoint_layout import queue_of
-from ...core.feedback.control import AUTO_BUDGET, CONTROL, NO_LIMIT, ControlReader, ControlRecord
+from ...core.feedback.control import AUTO, CONTROL, NO_LIMIT, ControlReader, ControlRecord, setting_in
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
 from ...storage.folder import folder_at
 from ..runtime.ticks import TickSource
-from .queue import ALL, LAST, PLANNED, Control, is_duration
+from .queue import ALL, LAST, Control, is_duration
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5
@@ -134,19 +134,22 @@ class QueueBudget(NamedTuple):
         """Return the rule of a control's setting."""
         if isinstance(setting, int) or setting == NO_LIMIT:
             return cls(None if setting == NO_LIMIT else int(setting), planned=False)
-        duration_s = None if setting == AUTO_BUDGET else parse_duration_us(setting) / 1e6
+        duration_s = None if setting == AUTO else parse_duration_us(setting) / 1e6
         return cls(planned.rows or FIRST_BUDGET, True, duration_s, planned=False)
 
     @property
     def text(self) -> str:
         if not self.auto:
             return NO_LIMIT if self.rows is None else str(self.rows)
-        return AUTO_BUDGET if self.duration_s is None else format_duration_us(self.duration_s * 1e6)
+        return AUTO if self.duration_s is None else format_duration_us(self.duration_s * 1e6)
 
-    def unasked(self, shards: int) -> int | str:
+    def kept(self, shards: int) -> Mapping[str, int | str]:
         """Return the rule of a shard in batches without a tick; see :class:`Control`."""
         if self.planned:
-            return PLANNED
+            return {}
+        return {"budget": self._each(shards)}
+
+    def _each(self, shards: int) -> int | str:
         return ALL if self.rows is None else LAST if self.auto else max(1, -(-self.rows // shards))
 
 
@@ -160,7 +163,7 @@ class QueuePlanner:
     budget: int | None  # rows per batch, or the first one if `auto`; None for no limit
     auto: bool = False  # find the budget
     duration_s: float | None = None  # intended duration of a batch, for `auto`
-    cost_s: float | None = None  # seconds per row, pinned
+    cost: str = AUTO  # the time of a row, pinned
     number: int = 0  # among the queues of the query
     reader: ControlReader | None = None
 
@@ -171,7 +174,7 @@ class QueuePlanner:
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> QueuePlanner:
         folder = options["feedback"]
-        budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
+        budget, duration = options.get("budget"), options.get("duration")
         mine = queue_of(folder)
         return cls(
             slots,
@@ -180,19 +183,18 @@ class QueuePlanner:
             None if budget is None else int(budget),
             options.get("auto") == "true",
             None if duration is None else float(duration),
-            None if cost is None else float(cost),
+            options.get("cost", AUTO),
             0 if mine is None else mine[1],
             None if mine is None else ControlReader(folder_at(mine[0])),
         )
 
     def initial(self) -> dict[str, Any]:
         """Return the offset before the first tick."""
-        asked = self._rule(None).text
         return {
             "tick": 0,
             "now_us": 0,
             "budget": self.budget,
-            "asked": asked,
+            **self._in_force(None),
             "queue": self.number,
             "cost": BatchCost().to_json(),
             "shares": [],
@@ -201,8 +203,25 @@ class QueuePlanner:
 
     def _rule(self, record: ControlRecord | None) -> QueueBudget:
         given = QueueBudget(self.budget, self.auto, self.duration_s)
-        setting = None if record is None else record["settings"].get("budget")
+        setting = setting_in(record, "budget")
         return given if setting is None else QueueBudget.of(setting, given)
+
+    def _in_force(self, record: ControlRecord | None) -> dict[str, Any]:
+        """Return the settings of a batch under the names of the attributes, for people."""
+        return {
+            "asked": self._rule(record).text,
+            "assumed": setting_in(record, "cost") or self.cost,
+            "sampled": setting_in(record, "sampleRate") or AUTO,
+        }
+
+    def _kept(self, record: ControlRecord) -> dict[str, Any]:
+        """Return the settings of a shard in batches without a tick."""
+        cost, rate = setting_in(record, "cost"), setting_in(record, "sampleRate")
+        more: dict[str, Any] = {} if rate in (None, AUTO) else {"drop": 1 - float(rate)}
+        if cost is not None:
+            # A row costs a shard more by the factor `shards`, since all shards share the machine.
+            more["cost_s"] = None if cost == AUTO else parse_duration_us(cost) / 1e6 * self.shards
+        return {**self._rule(record).kept(self.shards), **more}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next tick; `start` if no row waits that may be served now, and no control is new."""
@@ -233,16 +252,17 @@ class QueuePlanner:
         for report in reports:
             places[report.shard] = report.places
         arrived = sum(report.arrived for report in mine)
+        rate = setting_in(control, "sampleRate")
         return {
             "tick": start["tick"] + 1,
             "now_us": now_us,
             "budget": budget,
-            "asked": rule.text,
+            **self._in_force(control),
             "queue": self.number,
-            **({} if control is None else {CONTROL: control, "unasked": rule.unasked(self.shards)}),
+            **({} if control is None else {CONTROL: control, "kept": self._kept(control)}),
             "cost": cost.to_json(),
             "shares": allot(budget, places, self.shards),
-            "drop": _drop(budget, waiting, arrived),
+            "drop": _drop(budget, waiting, arrived) if rate is None or rate == AUTO else 1 - float(rate),
         }
 
     def _flowing(self, began_us: int, now_us: int) -> float | None:
@@ -263,9 +283,7 @@ class QueuePlanner:
         A row costs a shard more by the factor `shards`, since all shards share the machine.
         """
         cost = BatchCost(**offset["cost"]).per_row or None
-        cost = self.cost_s if self.cost_s is not None else cost
-        per_shard = None if cost is None else cost * self.shards
-        more = per_shard, offset["drop"], offset.get("unasked")
+        more = None if cost is None else cost * self.shards, offset["drop"], offset.get("kept")
         return [Control(offset["now_us"], share, *more) for share in offset["shares"]]
 
 

@@ -56,16 +56,16 @@ def test_a_batch_that_is_repeated_has_the_settings_with_which_it_was_planned(spa
     feed, table, checkpoint = (tmp_path / name for name in ("feed", "table", "table_checkpoint"))
     written(feed)
     job = Job(Path(jobs.__file__), tmp_path / "job.log", ("latest", feed, table, checkpoint))
-    job.kill_when(lambda: last_commit(checkpoint) >= 2, "in-place")
+    job.kill_when(lambda: last_commit(checkpoint) >= 2, "linecutting")
     # The batch after what is planned takes these, and dies with them in its journal and not in the table.
     first = planned(checkpoint) + 1
-    changed(table, queue__budget=17, sink__target="p99 < 1 h", source__maxRowsPerTrigger=50)
-    job.kill_at(CommitStep.LOOKED, "in-place", batch=first)
+    changed(table, queue__budget=17, queue__cost="2 ms", sink__target="p99 < 1 h", source__maxRowsPerTrigger=50)
+    job.kill_at(CommitStep.LOOKED, "linecutting", batch=first)
     assert planned(checkpoint) == first > last_commit(checkpoint)
     noted = (checkpoint / "offsets" / str(first)).read_bytes()
-    changed(table, queue__budget=23, sink__target="p99 < 2 h", source__maxRowsPerTrigger="none")
+    changed(table, queue__budget=23, queue__cost="auto", sink__target="p99 < 2 h", source__maxRowsPerTrigger="none")
 
-    query = jobs.latest(spark, str(feed), str(table), str(checkpoint), "in-place").start()
+    query = jobs.latest(spark, str(feed), str(table), str(checkpoint), "linecutting").start()
     try:
         wait_until(query, lambda: last_commit(checkpoint) >= first + 2)
         assert budget_of(table) == ("23", first + 1)
@@ -88,6 +88,7 @@ def test_a_batch_that_is_repeated_has_the_settings_with_which_it_was_planned(spa
     assert any(each is not None for each in maintained)
     shown = ControlTables(TableFolder(str(checkpoint))).to_json()["changes"]
     assert all(each["taken"] is not None for each in shown if each["attribute"] != "maintenance")
-    offsets = journaled_offsets(TableFolder(str(checkpoint)), first)
-    (source,) = (each for each in offsets if isinstance(each, dict) and "limits" in each)
+    offsets = [each for each in journaled_offsets(TableFolder(str(checkpoint)), first) if isinstance(each, dict)]
+    (source,) = (each for each in offsets if "limits" in each)
     assert source["limits"]["maxRowsPerTrigger"] == 50
+    assert [each["kept"] for each in offsets if "asked" in each] == [{"budget": 5, "cost_s": 0.008}]

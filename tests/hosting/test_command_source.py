@@ -11,7 +11,7 @@ from kit.registries import begun, register
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.core.feedback.checkpoint_layout import stage_folder
-from upstream.core.feedback.control import taken_in
+from upstream.core.feedback.control import ControlChange, ControlLog, taken_in
 from upstream.core.feedback.reports import StageReport, write_report
 from upstream.hosting import command_source
 from upstream.hosting.command_source import (
@@ -109,6 +109,7 @@ def test_a_moved_checkpoint_starts_no_batch_by_itself(tmp_path, clock):
     after = {"upstream_queries": str(tmp_path), "version": 4, "tick": 2, "served": None}
     found = reader.latestOffset(start, LIMIT)
     assert found.pop("taken")[-1][0] == 4
+    assert found.pop("batchDuration") == "none"
     assert found == after
 
 
@@ -185,6 +186,25 @@ def test_a_run_without_a_limit_puts_out_what_an_earlier_one_has_left(tmp_path, c
     after = planner.plan(start, 0)
     assert after == {**start, "tick": 7, "served": None}
     assert planner.plan(after, 0) == after
+
+
+def test_a_duration_of_batches_changes_while_the_job_runs_and_is_undone(tmp_path, clock):
+    job = Job(tmp_path)
+    for name in ("a", "b"):
+        register(job.checkpoint, name)
+    log = ControlLog(folder_at(job.checkpoint))
+    first = (planner := job.planner(None)).plan(planner.initial(), 0)
+    job.after({1: 0.5, 2: 0.9}, {}, (1, 2))
+    assert (first["batchDuration"], planner.plan(first, 0)) == ("none", first)
+    log.put(0, ControlChange("job", "batchDuration", "1 second", 1))
+    second = job.planner(None).plan(first, 5)
+    assert (second["batchDuration"], second["served"], second["control"]["taken"]) == ("1 second", [1], [[1, 0, 5]])
+    assert job.planner(None).plan(second, 6) == second, "by a planner that knows the journal alone"
+    log.put(1, ControlChange("job", "batchDuration", "none", 1))
+    assert job.planner(1.0).plan(second, 7)["served"] is None
+    log.put(2, ControlChange("job", "batchDuration", None, 1))
+    third = job.planner(1.0).plan(second, 7)
+    assert (third["batchDuration"], third["served"]) == ("1 second", [1])
 
 
 def test_while_a_query_is_behind_batches_go_on_without_rows(tmp_path, clock):

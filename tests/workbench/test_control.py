@@ -8,6 +8,7 @@ from kit.registries import begun, register
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
+from upstream.core.feedback.checkpoint_layout import write_steps
 from upstream.core.feedback.control import ControlConflictError
 from upstream.hosting.command_source import CommandPlanner
 from upstream.storage.folder import TableFolder
@@ -45,7 +46,7 @@ def test_each_entity_shows_what_its_last_batch_had(query):
     assert values(tables, "sink")["target"] == "none"
     assert values(tables, "sink")["key"] == "k"
     modes = {each["name"]: each["mode"] for each in tables.entity("queue")["attributes"]}
-    assert (modes["budget"], modes["policy"]) == ("live", "restart")
+    assert (modes["budget"], modes["cost"], modes["policy"]) == ("live", "live", "restart")
     with pytest.raises(UnknownNameError, match="source/s1"):
         tables.entity("window")
     with pytest.raises(OptionError, match="at a restart"):
@@ -109,6 +110,68 @@ def test_the_second_of_two_browsers_sees_the_change_of_the_first(client, query):
 )
 def test_changes_are_checked(client, path, body, status):
     assert client.patch(f"/api/v1/entities/{path}", json=body).status_code == status
+
+
+def test_what_cannot_change_while_the_query_runs_shows_why(query):
+    queue = {"kind": "operator", "text": "queue", "facts": [], "inputs": [], "fixed": {"shards": "16"}}
+    join = {**queue, "text": "join", "folder": "upstream-joins/0", "fixed": {"on": "k"}}
+    settings = {"policy": "in-place", "weight": "w", "stalest keys": "20"}
+    write_steps(
+        TableFolder(str(query.sink.checkpoint)),
+        [
+            {**queue, "folder": "upstream-queue", "changeable": settings},
+            {**join, "changeable": {"state limit": "512 bytes, then fail"}},
+        ],
+    )
+    tables = ControlTables(TableFolder(str(query.sink.checkpoint)))
+    shown = {
+        each["name"]: (each["value"], each["unit"], each["mode"], each["why"])
+        for name in ("queue", "joins/0")
+        for each in tables.entity(name)["attributes"]
+    }
+    assert shown["budget"] == ("500", "rows a batch", "live", "")
+    assert shown["cost"] == ("auto", "", "restart", "Only the policies linecutting and auto use it.")
+    assert shown["sampleRate"] == ("auto", "", "restart", "Only the policy shed samples.")
+    assert shown["stalest keys"] == ("20", "keys of each shard", "restart", "The query reads it when it starts.")
+    assert shown["half life"][0] is None
+    assert shown["shards"] == ("16", "shards", "fixed", "The checkpoint's state is divided or ordered by it.")
+    assert shown["state limit"][0::2] == ("512 bytes, then fail", "restart")
+    with pytest.raises(OptionError, match="Only the policy shed samples"):
+        tables.change("queue", "sampleRate", 0.5, by="me")
+
+
+def test_the_duration_of_a_jobs_batches_is_an_attribute_of_the_job(tmp_path):
+    checkpoint = begun(tmp_path)
+    planner = CommandPlanner(checkpoint, (0,), 2.0)
+    (tmp_path / "cp" / "offsets").mkdir()
+    command = planner.initial()
+
+    def batch(number):
+        nonlocal command
+        command = planner.plan(command, number)
+        (tmp_path / "cp" / "offsets" / str(number)).write_text("\n".join(["v1", "{}", json.dumps(command)]))
+        return ControlTables(TableFolder(checkpoint))
+
+    assert values(batch(0), "job") == {"batchDuration": "2 seconds", "shards": 8}
+    batch(0).change("job", "batchDuration", "500 ms", by="me")
+    duration = batch(1).entity("job")["attributes"][0]
+    assert (duration["value"], duration["changed"]["taken"]["batch"]) == ("500 milliseconds", 1)
+    batch(1).change("job", "batchDuration", duration["changed"]["before"], by="me")
+    assert values(batch(2), "job")["batchDuration"] == "2 seconds"
+
+
+@pytest.mark.parametrize("gone", ["id", "connector", "asked", "queue", "now_us"])
+def test_an_offset_of_another_version_is_refused_in_words(client, query, gone):
+    file = query.sink.checkpoint / "offsets" / "0"
+    head, settings, *offsets = file.read_text().splitlines()
+    left = [{name: each for name, each in json.loads(line).items() if name != gone} for line in offsets]
+    file.write_text("\n".join([head, settings, *map(json.dumps, left)]))
+    answer = client.get("/api/v1/entities")
+    if gone in ("id", "connector", "queue"):
+        assert answer.status_code == 400
+        assert "offsets of batch 0" in answer.json()["error"]
+    else:
+        assert answer.status_code == 200, "nothing shown needs it"
 
 
 def test_only_watched_checkpoints_are_read(client, query):

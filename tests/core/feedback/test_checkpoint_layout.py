@@ -49,5 +49,5 @@ def test_the_steps_of_the_last_start_are_read_and_those_of_another_layout_are_un
     write_steps(folder, [{"name": "step-0"}])
     assert read_steps(folder) == [{"name": "step-0"}]
     path = tmp_path / "cp" / "upstream-plan" / "steps.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 2}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 9}))
     assert read_steps(folder) is None

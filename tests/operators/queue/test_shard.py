@@ -494,13 +494,32 @@ def test_a_batch_without_instructions_has_the_budget_of_the_last_change(first_ro
 
     if first_rows:
         assert batch() == 1
-    batch(Control(1, 3, unasked=4), keys=5 if first_rows else 0)
+    batch(Control(1, 3, kept={"budget": 4}), keys=5 if first_rows else 0)
     assert [batch(), batch()] == [4, 4]
-    batch(Control(2, 3, unasked="planned"))
+    batch(Control(2, 3, kept={}))
     assert [batch(), batch()] == [1, 1]
-    assert batch(Control(2, 3, unasked="last")) == 3
+    assert batch(Control(2, 3, kept={"budget": "last"})) == 3
     assert batch() == 3
-    batch(Control(2, 3, unasked="all"))
+    batch(Control(2, 3, kept={"budget": "all"}))
     assert batch() > 5
     batch(Control(2, 0))
     assert batch() == 10, "a tick that changes nothing"
+
+
+def test_a_share_to_shed_and_a_cost_stay_in_force_without_instructions():
+    store = DictStore()
+
+    def batch(at, kept=None, **changes):
+        control = None if kept is None else Control(at, 0, drop=kept.get("drop", 0.0), kept=kept).to_json()
+        shard = QueueShard(0, plan(budget=0, **changes), store)
+        return shard, shard.run([to_frame(rows(range(100), [1] * 100, at * 100))], control=control)[1].shed
+
+    assert [batch(1, policy="shed")[1], batch(2, {"drop": 0.5}, policy="shed")[1]] == [0, pytest.approx(50, abs=20)]
+    assert batch(3, policy="shed")[1] > 0
+    assert [batch(4, {}, policy="shed")[1], batch(5, policy="shed")[1]] == [0, 0]
+
+    def cost(at, kept=None):
+        return batch(at, kept, policy="linecutting", cost_s=1.0)[0]._queue.monitor.cost_s
+
+    assert [cost(6), cost(7, {"cost_s": 7.0}), cost(8), cost(9, {})] == [1.0, 7.0, 7.0, 1.0]
+    assert batch(10, {"cost_s": None}, policy="linecutting", cost_s=1.0)[0]._queue.monitor.cost_s is None

@@ -151,31 +151,40 @@ def test_a_budget_changes_with_the_next_tick_which_is_due_at_once_and_is_undone(
         if waiting:
             planner.reports = lambda: [report(0, waiting, start["now_us"])]
         end = planner.plan(start, now_us)
-        return end, [control.unasked for control in planner.controls(end)]
+        return end, [control.kept for control in planner.controls(end)]
 
     start = QueuePlanner.of((0, 1), {"feedback": queue_folder(str(tmp_path), 1), "auto": "true", "budget": "2000"})
     offset = start.initial()
     assert (offset["asked"], offset["queue"]) == ("auto", 1)
     assert tick(offset, 1)[0] == offset
     log.put(0, ControlChange("queue/1", "budget", 11, 1))
-    offset, unasked = tick(offset, 1_000_000)
+    offset, kept = tick(offset, 1_000_000)
     assert (offset["tick"], offset["budget"], offset["asked"], sum(offset["shares"])) == (1, 11, "11", 11)
-    assert unasked == [6, 6], "of batches that nothing asks for"
+    assert kept == [{"budget": 6}] * 2, "of batches that nothing asks for"
     assert tick(offset, 2_000_000)[0] == offset, "taken once"
-    offset, unasked = tick(offset, 2_000_000, waiting=30)
-    assert (offset["budget"], offset["shares"], unasked) == (11, [11, 0], [6, 6])
+    offset, kept = tick(offset, 2_000_000, waiting=30)
+    assert (offset["budget"], offset["shares"], kept) == (11, [11, 0], [{"budget": 6}] * 2)
     log.put(1, ControlChange("queue/0", "budget", 3, 1))
     log.put(2, ControlChange("queue/1", "budget", "none", 1))
-    offset, unasked = tick(offset, 3_000_000)
-    assert (offset["budget"], offset["asked"], offset["shares"], unasked) == (
+    offset, kept = tick(offset, 3_000_000)
+    assert (offset["budget"], offset["asked"], offset["shares"], kept) == (
         None,
         "none",
         [None, None],
-        ["all", "all"],
+        [{"budget": "all"}] * 2,
     )
     log.put(3, ControlChange("queue/1", "budget", "2 seconds", 1))
-    offset, unasked = tick(offset, 4_000_000)
-    assert (offset["budget"], offset["asked"], unasked) == (2000, "2.0 s", ["last", "last"])
+    offset, kept = tick(offset, 4_000_000)
+    assert (offset["budget"], offset["asked"], kept) == (2000, "2.0 s", [{"budget": "last"}] * 2)
     log.put(4, ControlChange("queue/1", "budget", None, 1))
-    offset, unasked = tick(offset, 5_000_000)
-    assert (offset["budget"], offset["asked"], unasked) == (2000, "auto", ["planned", "planned"])
+    offset, kept = tick(offset, 5_000_000)
+    assert (offset["budget"], offset["asked"], kept) == (2000, "auto", [{}, {}])
+    assert (offset["assumed"], offset["sampled"], offset["drop"]) == ("auto", "auto", 0.0)
+    log.put(5, ControlChange("queue/1", "cost", "0.5 ms", 1))
+    log.put(6, ControlChange("queue/1", "sampleRate", "0.25", 1))
+    offset, kept = tick(offset, 6_000_000)
+    assert (offset["assumed"], offset["sampled"], offset["drop"]) == ("0.5 ms", "0.25", 0.75)
+    assert kept == [{"drop": 0.75, "cost_s": 0.001}] * 2, "two shards share the machine"
+    log.put(7, ControlChange("queue/1", "cost", "auto", 1))
+    log.put(8, ControlChange("queue/1", "sampleRate", "auto", 1))
+    assert tick(offset, 7_000_000)[1] == [{"cost_s": None}] * 2, "measured, even if the program has another"

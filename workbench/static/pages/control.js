@@ -76,7 +76,7 @@ export async function render(root, api) {
       el("th", { scope: "row" }, attribute.name),
       el("td", {}, attribute.act ? "" : text(attribute.value), attribute.unit && attribute.value !== "none" ? el("span", { class: "quiet" }, ` ${attribute.unit}`) : null),
       el("td", {}, attribute.mode === "live" && control ? edit(entity, attribute)
-        : el("span", { class: "quiet", title: MODES[attribute.mode] }, attribute.mode)),
+        : el("span", { class: "quiet", title: `${MODES[attribute.mode]} ${attribute.why}` }, `${attribute.mode}: ${attribute.why}`)),
       el("td", {}, change === null ? "" : [said(change), undo(entity, attribute, change)]));
   }
 
