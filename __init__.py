@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from .operators.windows.parse import Lateness, Windower
     from .sink.latest_table import LatestTable
     from .sink.write_batch import write_batch
-    from .sink.write_latest import batch_metrics, write_latest
+    from .sink.write_latest import write_latest
+    from .workbench import ui
 
 __version__ = "0.1.0"
 
@@ -78,9 +79,9 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "min",
     "sum",
     # What is needed now and then.
-    "batch_metrics",
     "check_session",
     "stalest_keys",
+    "ui",
     "with_system_ddl",
 ]
 
@@ -104,8 +105,8 @@ _HOMES = {
     "sql": ".api.job",
     "write_batch": ".sink.write_batch",
     "write_latest": ".sink.write_latest",
-    "batch_metrics": ".sink.write_latest",
     "check_session": ".conf.session",
+    "ui": ".workbench",
     "stalest_keys": ".operators.queue.shard",
     "with_system_ddl": ".core.rows.system_column",
 }

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..conf.column_names import quoted
+from ..conf.errors import EnvironmentMissingError
 from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import now_us
@@ -68,8 +69,8 @@ def demo(seconds: float, to: Path, console: Console, *, ui: bool) -> None:
         if ui:
             try:
                 stack.enter_context(workbench_beside([str(places[UPSTREAM])], {}, console))
-            except CommandFailure as missing:
-                console.print(missing.sentence, markup=False)
+            except EnvironmentMissingError as missing:
+                console.print(str(missing), markup=False)
                 ui = False
         _run(seconds, to, places, console)
         if ui and console.is_terminal:

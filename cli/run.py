@@ -18,6 +18,7 @@ from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
 from ..core.feedback.offsets import journaled_counts
 from ..storage.folder import folder_at
+from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
 from .live import resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
@@ -85,10 +86,7 @@ def run(
             messages.print(resumed, markup=False, soft_wrap=True)
         with ExitStack() as stack:
             if ui:
-                for each in (absolute_location(to), place):
-                    if not is_remote(each):
-                        Path(each).mkdir(parents=True, exist_ok=True)
-                stack.enter_context(workbench_beside([to, place], storage, messages))
+                stack.enter_context(workbench_beside(made([to, place]), storage, messages))
             session = spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once)
             spark = stack.enter_context(session)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import signal
 from collections.abc import Generator, Mapping, Sequence
-from importlib import import_module
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,11 @@ from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, is_remote
 from ..delta_format.latest_table import OWN_COLUMNS
-from .failures import FAILED, MISUSED, CommandFailure
+from ..workbench import load_server
+from .failures import FAILED, CommandFailure
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pyspark.sql import SparkSession
-
-    from ..workbench.watch import Watch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +137,13 @@ def show_workbench(
     control: bool,
     otlp: str | None = None,
 ) -> None:
-    """Serve the workbench until Ctrl-C, or raise a Failure if its libraries are missing.
+    """Serve the workbench until Ctrl-C, or raise EnvironmentMissingError without its packages.
 
     With `otlp`, the address of a collector, it exports the metrics too.
     """
-    server, watch = _workbench(locations, storage)
+    from ..workbench.watch import Watch
+
+    server, watch = load_server(), Watch(locations, storage)
 
     def started(address: str) -> None:
         console.print(f"The workbench is at {address} until Ctrl-C", markup=False)
@@ -159,21 +157,9 @@ def show_workbench(
 
 @contextlib.contextmanager
 def workbench_beside(locations: Sequence[str], storage: Mapping[str, str], console: Console) -> Generator[None]:
-    """Serve the workbench in this process, and print its address; raise a Failure if its libraries are missing."""
-    server, watch = _workbench(locations, storage)
-    with server.beside(watch) as address:
-        console.print(f"The workbench is at {address}", markup=False, soft_wrap=True)
-        yield
-
-
-def _workbench(locations: Sequence[str], storage: Mapping[str, str]) -> tuple[ModuleType, Watch]:
-    try:
-        import_module("uvicorn")  # the server imports it late
-        from ..workbench import server
-    except ModuleNotFoundError as error:
-        raise CommandFailure(
-            f"The workbench needs {error.name}. Install it with `pip install 'pyspark-upstream[ui]'`.", MISUSED
-        ) from error
+    """Serve the workbench in this process, and print its address; errors as of :func:`~upstream.ui`."""
     from ..workbench.watch import Watch
 
-    return server, Watch(locations, storage)
+    with load_server().Workbench(Watch(locations, storage)) as workbench:
+        console.print(f"The workbench is at {workbench.address}", markup=False, soft_wrap=True)
+        yield

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from .spec.maintenance_rules import MaintenanceResult
+    from .write_latest import BatchMetrics
 
 
 _SHOWN_ROWS = 10
@@ -415,6 +417,30 @@ class LatestTable:
         (2, 6)
         """
         return run_staleness(self.path, after_version, self._storage)
+
+    def batch_metrics(self, progress: StreamingQueryProgress) -> BatchMetrics | None:
+        """Return the figures that Spark observed in a batch of :func:`write_latest`, and the summary of its commit.
+
+        Parameters
+        ----------
+        progress
+            Such as ``query.lastProgress``, or the progress of a listener's event.
+
+        Returns
+        -------
+        BatchMetrics or None
+            None if the progress has none: another query's, or a trigger without a batch.
+
+        Examples
+        --------
+        >>> from pyspark.sql.streaming import StreamingQueryListener
+        >>> class Listener(StreamingQueryListener):
+        ...     def onQueryProgress(self, event):
+        ...         print(table.batch_metrics(event.progress))
+        """
+        from .write_latest import batch_metrics
+
+        return batch_metrics(progress, self.path, self._storage)
 
     def erase(
         self, *key: Any, outputs: Sequence[str] = (), index_location: str | None = None, dry_run: bool = False

@@ -104,7 +104,7 @@ def write_latest(
     """Write a stream into a Delta table that holds the newest row of each key.
 
     Each task gets whole buckets of keys, so a batch is one shuffle and one commit. After a queue with as many shards as
-    there are buckets, it needs no shuffle. For the figures of each batch, see :func:`batch_metrics` and
+    there are buckets, it needs no shuffle. For the figures of each batch, see :meth:`LatestTable.batch_metrics` and
     :meth:`~upstream.LatestTable.commits`.
 
     Parameters
@@ -349,38 +349,11 @@ class BatchMetrics:
     # least and greatest punctuation of the batch: numbers, or times as Spark prints them
     bounds: tuple[Any, Any] | None
     duration_s: float  # the whole batch, from planning to commit
-    # the commit's own summary; None if no table was named or the batch committed nothing
-    commit: CommitSummary | None = None
+    commit: CommitSummary | None = None  # the commit's own summary; None if the batch committed nothing
 
 
-def batch_metrics(
-    progress: StreamingQueryProgress,
-    path: str | os.PathLike[str] | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> BatchMetrics | None:
-    """Return the metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
-
-    Parameters
-    ----------
-    progress
-        The progress report of a query.
-    path
-        The table that it writes: then the summary of the batch's commit is looked up in the table's log.
-    storage_options
-        For a table in an object store.
-
-    Returns
-    -------
-    BatchMetrics or None
-        None if the progress has none: another query's, or a trigger without a batch.
-
-    Examples
-    --------
-    >>> from pyspark.sql.streaming import StreamingQueryListener
-    >>> class Listener(StreamingQueryListener):
-    ...     def onQueryProgress(self, event):
-    ...         print(us.batch_metrics(event.progress, "newest"))
-    """
+def batch_metrics(progress: StreamingQueryProgress, path: str, storage: Mapping[str, str]) -> BatchMetrics | None:
+    """Return the figures of a batch that wrote the table at `path`; None if the progress has none."""
     seen = progress.observedMetrics.get(METRICS)
     if seen is None:
         return None
@@ -393,18 +366,18 @@ def batch_metrics(
         oldest_arrival_us=found.get("oldest_arrival_us"),
         bounds=None if low is None else (low, high),
         duration_s=progress.durationMs.get("triggerExecution", 0) / 1e3,
-        commit=None if path is None else _commit_of(progress, os.fspath(path), storage_options),
+        commit=_commit_of(progress, path, storage),
     )
 
 
-def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str, str] | None) -> CommitSummary | None:
+def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str, str]) -> CommitSummary | None:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
     location = absolute_location(path)
-    with TableFolder(location, storage or {}).guarded():
+    with TableFolder(location, storage).guarded():
         try:
-            table = DeltaTable(location, storage_options=dict(storage or {}) or None)
+            table = DeltaTable(location, storage_options=dict(storage) or None)
         except TableNotFoundError:
             return None
         return last_summary(table, str(progress.id), progress.batchId)

@@ -18,6 +18,7 @@ from upstream.api.windows import GroupedStream, WindowedStream
 from upstream.sink.admin.erase import Erasure
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 from upstream.sink.figures.summary import CommitSummary
+from upstream.workbench.server import Workbench
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
@@ -29,7 +30,8 @@ GROUPS = {
     "Aggregate functions": [
         name if name in upstream.__all__ else f"aggregates.{name}" for name in upstream.aggregates.__all__
     ],
-    "A query's own figures": ["batch_metrics", "stalest_keys", "CommitSummary", "Erasure"],
+    "The workbench": ["ui", "Workbench"],
+    "A query's own figures": ["stalest_keys", "CommitSummary", "Erasure"],
     "Sessions and schemas of your own": ["check_session", "with_system_ddl"],
 }
 """Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
@@ -44,6 +46,7 @@ _NOT_AT_THE_TOP: dict[str, Any] = {
     "queries": import_module("upstream.api.queries").queries,
     "WindowedStream": WindowedStream,
     "GroupedStream": GroupedStream,
+    "Workbench": Workbench,
     "CommitSummary": CommitSummary,
     "Erasure": Erasure,
 }

@@ -7,7 +7,8 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Callable, Collection
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from typing_extensions import Self
 
 from ..conf.errors import OptionError, UpstreamError
 from . import control, metrics, plan_view, prediction, table_view, views, why
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import Scope
 
-__all__ = ["beside", "create_app", "serve"]
+__all__ = ["Workbench", "create_app", "serve"]
 
 STATIC = Path(__file__).parent / "static"
 _END_S = 3.0
@@ -141,18 +143,48 @@ def serve(
         pages.run(sockets=[listener])
 
 
-@contextlib.contextmanager
-def beside(watch: Watch, *, port: int = 0, control: bool = True) -> Generator[str]:
-    """Serve in a thread of this process, on the loopback address, and return the address to open."""
-    pages, listener, address = _server(watch, host="127.0.0.1", port=port, token=None, control=control)
-    thread = threading.Thread(target=pages.run, kwargs={"sockets": [listener]}, name="upstream-workbench", daemon=True)
-    with listener:
-        thread.start()
-        try:
-            yield address
-        finally:
-            pages.should_exit = True
-            thread.join(_END_S)
+class Workbench:
+    """A workbench that a thread of this process serves, on the loopback address. Made by :func:`upstream.ui`.
+
+    Attributes
+    ----------
+    address : str
+        The address to open, with its token.
+    """
+
+    def __init__(self, watch: Watch, *, port: int = 0, control: bool = True) -> None:
+        self._pages, self._listener, self.address = _server(
+            watch, host="127.0.0.1", port=port, token=None, control=control
+        )
+        self._thread = threading.Thread(
+            target=self._pages.run, kwargs={"sockets": [self._listener]}, name="upstream-workbench", daemon=True
+        )
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"Workbench({self.address!r})"
+
+    def _repr_html_(self) -> str:
+        """Show a link in a notebook."""
+        link = escape(self.address)
+        return f'<p>The workbench is at <a href="{link}" target="_blank">{link}</a></p>'
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop serving; the query continues.
+
+        Examples
+        --------
+        >>> us.ui("latest").stop()
+        """
+        self._pages.should_exit = True
+        self._thread.join(_END_S)
+        self._listener.close()
 
 
 def _server(

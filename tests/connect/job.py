@@ -26,7 +26,7 @@ def written(stream: us.UpdateStream, table: str, columns: list[str], **options: 
     """The table's rows once a query has read all there is."""
     query = stream.write(table, checkpoint=f"{table}_cp", **options).trigger(availableNow=True).start()
     query.awaitTermination()
-    metrics = us.batch_metrics(query.recentProgress[0], table)
+    metrics = us.LatestTable(table).batch_metrics(query.recentProgress[0])
     assert metrics is not None
     assert metrics.commit is not None
     return rows_of(table, columns)

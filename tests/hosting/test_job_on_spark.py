@@ -32,6 +32,7 @@ from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.pack import PACKED
 from upstream.operators.runtime.shard_processor import ShardProcessor
 from upstream.storage.folder import folder_at
+from upstream.workbench import places_of
 
 BUSES = "bus STRING, t TIMESTAMP, route STRING, speed BIGINT"
 ROUTES = "route STRING, t TIMESTAMP, name STRING"
@@ -119,6 +120,7 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     assert job.rows("per_route", "route") == [("r1", 2, 15.0), ("r2", 1, 30.0)]
     assert job.rows("recent", "n") == [], "it waits for the first low-watermark"
     assert not job.report("recent").begun
+    assert places_of(query) == [str(job.place / "lake"), job.checkpoint], "what us.ui shows"
     # A bus changes its route, and another one goes: the groups change in one commit.
     version = job.versions("per_route")
     job.write("buses", ("a", 5, "r2", 50), ("b", 6, "r1", -1))

@@ -99,7 +99,7 @@ def test_the_most_stale_keys_are_those_that_have_waited_longest(run):
 
 def test_the_progress_of_the_query_has_the_figures_of_its_commits(run):
     commits = {summary.batch_id: summary for _, summary in upstream.LatestTable(run.table).commits()}
-    given = [upstream.batch_metrics(progress, run.table) for progress in run.progress]
+    given = [upstream.LatestTable(run.table).batch_metrics(progress) for progress in run.progress]
     with_rows = [each for each in given if each and each.rows]
     assert with_rows
     assert [each.commit for each in with_rows] == [commits[each.batch_id] for each in with_rows]

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 import upstream
 from upstream.conf.errors import SchemaError
 from upstream.operators.queue.tick_planner import BatchCost, auto_budget
+from upstream.workbench import places_of
 
 pytestmark = pytest.mark.spark
 
@@ -153,6 +154,7 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
     )
     query = upstream.write_latest(stream, str(tmp_path / "table"), checkpoint=str(checkpoint)).start()
     table = str(tmp_path / "table")
+    assert places_of(query) == [table], "what us.ui shows, also before the first commit"
     wait_for(
         lambda: DeltaTable.is_deltatable(table) and DeltaTable(table).to_pyarrow_table().num_rows == 12_000,
         query.exception,

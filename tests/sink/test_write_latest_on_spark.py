@@ -27,7 +27,7 @@ from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM_DDL, TIMESTAMP
 from upstream.operators.runtime.steps import map_in_arrow
 from upstream.sink.figures.summary import CommitSummary, read_summaries
-from upstream.sink.write_latest import batch_metrics, write_latest
+from upstream.sink.write_latest import write_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,7 +160,8 @@ def test_batches_punctuation_and_progress(spark, feed, place, form):
     assert (third.rows, third.applied, third.low_watermark) == (0, 0, "2024-01-01T00:01:40.000000Z")
     assert first.query_id == str(query.id)
     assert first.staleness is not None
-    seen = [metrics for metrics in map(batch_metrics, query.recentProgress) if metrics is not None]
+    given = map(us.LatestTable(place["path"]).batch_metrics, query.recentProgress)
+    seen = [metrics for metrics in given if metrics is not None]
     arrived = int(T0.timestamp() * 1e6)
     figures = [(m.batch_id, m.rows, m.updates, m.oldest_arrival_us) for m in seen]
     assert figures == [(0, 200, 200, arrived), (1, 2, 2, arrived), (2, 0, 0, None)]

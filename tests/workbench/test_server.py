@@ -1,14 +1,20 @@
 """What the workbench's server answers besides its features."""
 
+import json
+import sys
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
+from kit.scenes import every_state
 
-from upstream.conf.errors import OptionError
+import upstream as us
+from upstream.conf.errors import EnvironmentMissingError, OptionError, TableError
 from upstream.workbench import server
-from upstream.workbench.watch import Watch
+
+from .hosted import Job
 
 
 @pytest.mark.parametrize(
@@ -43,13 +49,42 @@ def test_a_port_that_is_taken_is_refused_with_words():
         server.listen("127.0.0.1", taken.getsockname()[1])
 
 
-def test_beside_a_job_it_serves_with_a_token_of_its_own_until_the_job_ends(tmp_path):
-    with server.beside(Watch([str(tmp_path)], {})) as address:
-        place = urlsplit(address)
+def of(workbench: server.Workbench, path: str) -> Any:
+    place = urlsplit(workbench.address)
+    bearer = {"Authorization": "Bearer " + place.query.removeprefix("token=")}
+    with urlopen(Request(f"http://{place.netloc}/api/v1/{path}", headers=bearer), timeout=10) as answer:
+        return json.load(answer)
+
+
+def test_beside_a_job_it_serves_with_a_token_of_its_own_until_it_is_stopped(tmp_path):
+    with us.ui(tmp_path) as workbench:
         with pytest.raises(HTTPError, match="401"):
-            urlopen(f"http://{place.netloc}/api/v1/tables", timeout=10)
-        bearer = {"Authorization": "Bearer " + place.query.removeprefix("token=")}
-        with urlopen(Request(f"http://{place.netloc}/api/v1/tables", headers=bearer), timeout=10) as answer:
-            assert answer.status == 200
+            urlopen(f"http://{urlsplit(workbench.address).netloc}/api/v1/tables", timeout=10)
+        assert of(workbench, "tables")["control"]
+        assert f'href="{workbench.address}"' in workbench._repr_html_()
     with pytest.raises(URLError, match="refused"):
-        urlopen(address, timeout=10)
+        urlopen(workbench.address, timeout=10)
+
+
+def test_it_shows_the_table_or_the_queries_that_it_is_given(tmp_path):
+    running = every_state(tmp_path, batches=2)["running"]
+    Job(tmp_path)
+    for shown, name in ((running.path, "running"), (us.LatestTable(running.path), "running")):
+        with us.ui(shown, read_only=True) as workbench:
+            found = of(workbench, "tables")
+            assert ([each["name"] for each in found["tables"]], found["control"]) == ([name], False)
+    with us.ui(us.queries(checkpoint=tmp_path / "cp")) as workbench:
+        assert of(workbench, "tables")["checkpoints"] == [str(tmp_path / "cp")]
+
+
+def test_what_has_no_table_is_refused(tmp_path):
+    with pytest.raises(OptionError, match=r"got int.*give the path"):
+        us.ui(3)  # type: ignore[arg-type]
+    with pytest.raises(TableError, match="no folder"):
+        us.ui(tmp_path / "absent")
+
+
+def test_without_its_packages_it_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(EnvironmentMissingError, match=r"needs uvicorn.*pip install 'pyspark-upstream\[ui\]'"):
+        us.ui(tmp_path)
