@@ -73,11 +73,15 @@ def spark_session(
     from ..conf.session import session
 
     if once:  # to compile code a second time, for speed, takes longer than it saves
-        conf = {**conf, OPTIONS: f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"}
+        compiled_once = f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"
+        conf = {"spark.ui.enabled": "false", **conf, OPTIONS: compiled_once}
     hide_interrupts()
     with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
         spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})
+    pages = spark.sparkContext.uiWebUrl
+    if pages and not once:
+        console.print(f"Spark's own pages are at {pages}", markup=False, soft_wrap=True)
     try:
         yield spark
     finally:

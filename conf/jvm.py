@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from .java import java_program
 OPTIONS = "spark.driver.extraJavaOptions"
 LOG = Path(__file__).with_name("log4j2.properties")  # inside a zip there is no file
 CLASS_PATH = "spark.driver.extraClassPath"
+_ADDRESS, _LOOPBACK = "SPARK_LOCAL_IP", "127.0.0.1"
 # In Spark's own heap of 1 GB. Whoever asks for another one is left to what Java chooses.
 _HEAP = "spark.driver.memory"
 _COLLECTOR = "-XX:+UseSerialGC"
@@ -50,19 +52,46 @@ def java_options(given: Mapping[str, str], archive: ClassArchive | None) -> str:
     return options.strip()
 
 
+def here_alone(port: int = 4040) -> dict[str, str]:
+    """Return the settings of Spark's UI in a JVM that :func:`launch` starts for a local master.
+
+    Without a password, the UI is for this machine alone: if the user has chosen another address, it stays off. If
+    `port` is taken, the UI takes a free one: Spark itself tries 16 more, warns of each, and exits after the last.
+    """
+    if not os.environ.get(_ADDRESS, _LOOPBACK).startswith("127."):
+        return {}
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind((_LOOPBACK, port))
+        except OSError:
+            port = 0
+    return {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+
+
 def launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:
-    """Start the JVM as PySpark does; with a log, its output goes there, and it is in a session of its own."""
+    """Start the JVM as PySpark does; with a log, its output goes there, and it is in a session of its own.
+
+    With a local master, it listens on the loopback address, unless the user has chosen another one.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     # The program that puts the JVM's command together lives for half a second.
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"-XX:TieredStopAtLevel=1 {_COLLECTOR} -Xshare:auto")
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    if jvm_log is None:
-        SparkContext._ensure_initialized(gateway=launch_gateway(conf))
-        return
-    with open(jvm_log, "ab") as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    local = settings.get("spark.master", "local").startswith("local") and _ADDRESS not in os.environ
+    if local:  # for the JVM alone: another program of this process may run on a cluster
+        os.environ[_ADDRESS] = _LOOPBACK
+    try:
+        if jvm_log is None:
+            gateway = launch_gateway(conf)
+        else:
+            with open(jvm_log, "ab") as log:
+                gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    finally:
+        if local:
+            del os.environ[_ADDRESS]
     SparkContext._ensure_initialized(gateway=gateway)
 
 

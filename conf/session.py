@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import SUPPORTED_SPARK, java_problem, spark_problem
-from .jvm import CLASS_PATH, OPTIONS, ClassArchive, java_options, launch
+from .jvm import CLASS_PATH, OPTIONS, ClassArchive, here_alone, java_options, launch
 from .locations import is_client
 from .process_identity import cores as cores_here
 from .progress import progress
@@ -130,7 +130,7 @@ def session(
         A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in
         a process group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
     **conf
-        Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": True})``. So do those given to
+        Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": False})``. So do those given to
         spark-submit and those in Spark's own ``spark-defaults.conf``. With ``spark.remote``, or the environment
         variable ``SPARK_REMOTE``, the session is a client of Spark Connect: ``local[*]`` starts a server here, and
         ``sc://host:port`` names another one.
@@ -189,15 +189,12 @@ def session(
         use_installed_pyspark()
 
     settings = _settings(given, starts_jvm=starts_jvm)
-    if jvm_log is not None and starts_jvm:
+    if remote:  # the JVM takes the token from the environment
+        os.environ.setdefault(_TOKEN, settings.get("spark.connect.authenticate.token", "") or str(uuid.uuid4()))
+    if SparkContext._gateway is None:  # PySpark itself starts the JVM of a server without these settings
         with progress("starting Spark"):
             launch(settings, jvm_log)
     if remote:
-        if SparkContext._gateway is None:
-            # PySpark itself starts the JVM of a server without these settings, and so without Delta. The JVM takes the
-            # token from the environment.
-            os.environ.setdefault(_TOKEN, settings.get("spark.connect.authenticate.token", "") or str(uuid.uuid4()))
-            launch(settings)
         return _server(app_name, remote, settings)
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
@@ -219,6 +216,9 @@ def _refuse(problem: str | None) -> None:
 def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
     """Return the settings of a session: the user's, and the preset."""
     settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
+    in_one_jvm = starts_jvm and given.get("spark.master", "local").startswith("local")
+    if in_one_jvm:
+        settings |= here_alone()
     always = {"spark.jars", "spark.sql.extensions", OPTIONS}
     jars, archive = _jars(given), None
     if starts_jvm:
@@ -228,8 +228,7 @@ def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
         archive = ClassArchive.of(settings[CLASS_PATH], given.get(OPTIONS, ""))
         if archive is not None:
             archive.make_later()
-    on_class_path = starts_jvm and given.get("spark.master", "local").startswith("local")
-    settings["spark.jars"] = _joined(",", given.get("spark.jars"), *(() if on_class_path else jars))
+    settings["spark.jars"] = _joined(",", given.get("spark.jars"), *(() if in_one_jvm else jars))
     settings["spark.sql.extensions"] = _joined(",", given.get("spark.sql.extensions"), _EXTENSION)
     settings[OPTIONS] = java_options(given, archive)
     settings |= {name: value for name, value in given.items() if name not in always}
@@ -367,7 +366,7 @@ def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
         raise OptionError(
             f"{', '.join(map(repr, wrong))} is not a Spark setting",
             expected="names that begin with 'spark.'",
-            hint='write session(**{"spark.ui.enabled": True})',
+            hint='write session(**{"spark.ui.enabled": False})',
         )
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value) for name, value in conf.items()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from kit.programs import run, run_python
 
 from upstream.conf.java import java_program
-from upstream.conf.jvm import OPTIONS, ArchiveBasis, ClassArchive, java_options
+from upstream.conf.jvm import OPTIONS, ArchiveBasis, ClassArchive, here_alone, java_options
 
 # A JVM of this session, and whether it has mapped an archive.
 SESSION = """
@@ -110,3 +111,15 @@ def test_a_session_maps_the_archive_that_an_earlier_one_has_made_in_the_backgrou
     done = run_python(SESSION, cwd=tmp_path, **environment)
     assert (done.returncode, json.loads(done.stdout)) == (0, True), done.stderr
     assert "shared" not in done.stdout + done.stderr, "nothing about archives"
+
+
+def test_sparks_pages_are_for_this_machine_alone(monkeypatch):
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert here_alone(port) == {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+    assert here_alone(port)["spark.ui.port"] == str(port)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.5")
+    assert here_alone() == {}, "the user's address is one that others reach"

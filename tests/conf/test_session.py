@@ -1,5 +1,6 @@
 """The preset, what wins over it, and what is said of a session that lacks something."""
 
+import errno
 import json
 import os
 import sys
@@ -66,9 +67,9 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
         "# mine\nspark.sql.shuffle.partitions 7\nspark.sql.session.timeZone=UTC\n"
     )
     script = """
-        import json, pyspark, sys
+        import json, os, pyspark, socket, sys
         from upstream.conf.session import missing, session
-        spark = session("mine", master="local[3]", **{"spark.sql.extensions": "", "spark.ui.enabled": False,
+        spark = session("mine", master="local[3]", **{"spark.sql.extensions": "",
                         "spark.databricks.delta.snapshotPartitions": 5})
         assert spark.range(100).repartition(4).selectExpr("sum(id)").collect()[0][0] == 4950
         names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions",
@@ -78,7 +79,11 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
         worker, = spark.sparkContext.parallelize([0], 1).mapPartitions(places).collect()
         beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
         collectors = [bean.getName() for bean in beans]
-        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker, collectors]))
+        host, port = spark.sparkContext.uiWebUrl.removeprefix("http://").split(":")
+        with socket.socket() as here, socket.socket() as elsewhere:
+            pages = [host, here.connect_ex((host, int(port))), elsewhere.connect_ex(("127.0.0.2", int(port)))]
+        pages.append("SPARK_LOCAL_IP" in os.environ)
+        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker, pages, collectors]))
     """
     done = run_python(script, cwd=tmp_path, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
     assert done.returncode == 0, done.stderr
@@ -86,7 +91,8 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
 
     # Workers are this Python with this pyspark as files, and look through no archive.
     worker = [sys.executable, pyspark.__file__, "[]"]
-    *reported, collectors = json.loads(done.stdout)
+    *reported, pages, collectors = json.loads(done.stdout)
+    assert pages == ["127.0.0.1", 0, errno.ECONNREFUSED, False], "Spark's pages are on, for this machine alone"
     assert reported == [[], ["mine", "local[3]", "7", "5"], worker]
     assert "Copy" in collectors, "the preset's collector of a small heap"
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
