@@ -11,7 +11,9 @@ import pyarrow.types as patypes
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import absolute_location
 from ..conf.options import path_argument
+from ..core.rows.event_times import EPOCH_UNITS
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
+from ..datasource.options import POSITION
 from ..expressions.zones import zone_of_session
 from ..hosting.edits import declare, define_stream, record, refresh
 from ..hosting.journal import Change, known_name
@@ -68,7 +70,7 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
             f"a column of the stream '{name}' has a type that Arrow does not have: {error}",
             hint="cast it, or leave it out",
         ) from error
-    own = columns_of(columns, stream.event_time)
+    own = columns_of(columns, stream.event_time, stream.plan.time_format.format)
     newest = _has_newest_alone(stream.plan)
     if newest and not updates:
         raise OptionError(
@@ -79,11 +81,18 @@ def definition_of(name: str, stream: object, *, updates: bool) -> Stream:
     return Stream(name, own, stream.key, stream.event_time, updates=updates, newest=newest)
 
 
-def columns_of(schema: pa.Schema, event_time: str) -> pa.Schema:
-    """Return a stream's columns in queries, in which an event time of dates is the instant at which its day begins."""
+def columns_of(schema: pa.Schema, event_time: str, time_format: str | None) -> pa.Schema:
+    """Return a stream's columns in queries, in which an event time of dates or of numbers with a unit is an instant.
+
+    A date is the instant at which its day begins. A position in a log stays a number.
+    """
     own = schema.remove(schema.get_field_index(SYSTEM))
     at = own.get_field_index(event_time)
-    if at < 0 or not patypes.is_date(own.field(at).type):
+    if at < 0 or event_time == POSITION:
+        return own
+    kind = own.field(at).type
+    number = patypes.is_integer(kind) or patypes.is_floating(kind)
+    if not patypes.is_date(kind) and not (number and time_format in EPOCH_UNITS):
         return own
     return own.set(at, own.field(at).with_type(TIMESTAMP))
 

@@ -165,7 +165,7 @@ def _writer(
         streams,
         place,
         slots,
-        lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format.zone),
+        lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
         FirstStage(commands, plans, given.storage, stage_folder(place, 0)),
         SecondStage(commands, plans, stage_folder(place, 1)),
         batch_s,

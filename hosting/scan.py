@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
-from ..core.rows.event_times import NO_TIME, event_time_us, times_as
+from ..core.rows.event_times import NO_TIME, UTC_TIMES, TimeFormat, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.frames import some_at_once, split_punctuation, to_frame
 from ..core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
@@ -160,11 +160,13 @@ class ScanStep:
     arrival, so a batch runs either all shards or none.
     """
 
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans, stream: str, time_zone: str = "UTC") -> None:
+    def __init__(
+        self, commands: Callable[[], Command], plans: HostPlans, stream: str, given: TimeFormat = UTC_TIMES
+    ) -> None:
         self._commands = commands
         self._plans = plans
         self._stream = stream
-        self._zone = time_zone  # of dates that are event times
+        self._given = given  # of event times that are dates or numbers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan: HostPlan | None = None
@@ -186,11 +188,12 @@ class ScanStep:
         return out.batch()
 
     def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
-        """Return rows in which an event time of dates is the instants at which their days begin, as queries have it."""
-        at = rows.schema.get_field_index(plan.stream(self._stream).event_time)
-        if at < 0 or not pa.types.is_date(rows.schema.field(at).type):
+        """Return rows in which an event time of dates or numbers is instants where queries have instants."""
+        stream = plan.stream(self._stream)
+        at = rows.schema.get_field_index(stream.event_time)
+        if at < 0 or rows.schema.field(at).type == stream.schema.field(stream.event_time).type:
             return rows
-        times = times_as(event_time_us(rows.column(at), None, self._zone), TIMESTAMP, None)
+        times = times_as(event_time_us(rows.column(at), *self._given), TIMESTAMP, None)
         return rows.set_column(at, rows.schema.field(at).with_type(TIMESTAMP), times)
 
     def _newest(self, rows: pa.Table, plan: HostPlan) -> int | None:
@@ -210,7 +213,7 @@ class ScanStep:
         whole = punctuation.filter(pa.array(~key_mask(punctuation, others)))
         feeds = pc.fill_null(system_field(whole, "source").cast(pa.string()), "").to_pylist()
         found: dict[str, int] = {}
-        bounds = bounds_in(whole.column(stream.event_time), lambda times: event_time_us(times, None, self._zone))
+        bounds = bounds_in(whole.column(stream.event_time), lambda times: event_time_us(times, *self._given))
         for feed, bound in zip(feeds, bounds.tolist(), strict=True):
             found[feed] = max(bound, found.get(feed, bound))
         return found

@@ -60,8 +60,14 @@ def test_a_stream_has_newest_rows_alone_where_each_missing_row_has_a_newer_one()
         newest(queued(rows()), updates=False)
 
 
-def test_an_event_time_of_dates_is_a_timestamp_in_queries():
+def test_an_event_time_of_dates_or_numbers_is_a_timestamp_in_queries():
     dated = SCHEMA.set(1, pa.field("t", pa.date32())).insert(2, pa.field("due", pa.date32()))
-    found = columns_of(dated, "t")
+    found = columns_of(dated, "t", None)
     assert found == pa.schema({"k": pa.string(), "t": pa.timestamp("us", "UTC"), "due": pa.date32()})
-    assert columns_of(SCHEMA, "t") == SCHEMA.remove(2)
+    assert columns_of(SCHEMA, "t", None) == SCHEMA.remove(2)
+    for kind in (pa.int64(), pa.int32(), pa.float64()):
+        numbered = SCHEMA.set(1, pa.field("t", kind))
+        assert columns_of(numbered, "t", "epoch_s").field("t").type == pa.timestamp("us", "UTC")
+        assert columns_of(numbered, "t", None) == numbered.remove(2)
+    log = SCHEMA.set(1, pa.field("_position", pa.int64()))
+    assert columns_of(log, "_position", "epoch_us") == log.remove(2), "a position in a log is no time"

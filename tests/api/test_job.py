@@ -121,11 +121,12 @@ def test_a_name_has_one_source(text):
             define_sources(NOTHING, NOTHING, wanted, sources)
 
 
-def test_the_columns_are_checked_without_a_session(tmp_path):
-    """An event time of dates is an instant, so windows take it."""
-    (tmp_path / "shifts.csv").write_text("bus,day\n7,2026-01-02\n")
+@pytest.mark.parametrize(("day", "options"), [("2026-01-02", ""), ("1767312000", ", time_format = 'epoch_s'")])
+def test_the_columns_are_checked_without_a_session(tmp_path, day, options):
+    """An event time of dates or of numbers is an instant, so windows take it."""
+    (tmp_path / "shifts.csv").write_text(f"bus,day\n7,{day}\n")
     text = f"""
-    CREATE SOURCE shifts FROM '{tmp_path / "shifts.csv"}' WITH (key = 'BUS', event_time = 'day');
+    CREATE SOURCE shifts FROM '{tmp_path / "shifts.csv"}' WITH (key = 'BUS', event_time = 'day'{options});
     CREATE MATERIALIZED VIEW v AS SELECT window_end, COUNT(*) AS n
       FROM TUMBLE(shifts, day, INTERVAL '7' DAYS) GROUP BY window_end;
     """

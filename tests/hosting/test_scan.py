@@ -25,6 +25,7 @@ from kit.continuous import BUSES, CATALOG, EPOCH, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, run, scanned
 from kit.local_host import LocalHost
 
+from upstream.core.rows.event_times import UTC_TIMES, TimeFormat
 from upstream.core.rows.frames import from_frame
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning
 from upstream.expressions.nodes import Field
@@ -44,13 +45,13 @@ N = Field("n", pa.int64())
 START_US = int(EPOCH.timestamp() * 1_000_000)
 
 
-def scan(table, by=(SYM,), slots=(70, 80, 90), zone="UTC"):
+def scan(table, by=(SYM,), slots=(70, 80, 90), form=UTC_TIMES):
     def placed(plan):
         return Placement((Fragment(plan, (Route(TRADE, by),), None),), None)
 
     with patch.object(host_plan, "placed", placed):
         versions = Versions({1: {"q": (1, TEXT)}})
-        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade", zone)
+        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade", form)
         return [row for batch in step(iter(table.to_batches())) for row in batch.to_pylist()]
 
 
@@ -91,7 +92,7 @@ def test_a_date_is_the_instant_at_which_its_day_begins(zone, hours):
     table = scanned(dated, frame(dated, [("a", 1.0, 1, day) for day in days]), [7, 7, 7])
     times = pa.array([date(2026, 1, 2), None, beginning(pa.date32()).as_py()], pa.date32())
     table = pa.concat_tables([table, punctuation_rows(table.schema, ["f", "g", "h"], 7, t=times)])
-    found = scan(table, zone=zone)
+    found = scan(table, form=TimeFormat(None, zone))
     instants = [day and datetime(*day.timetuple()[:3], tzinfo=timezone.utc) + timedelta(hours=hours) for day in days]
     (sent,) = (from_frame(each["frame"]) for each in found if each["frame"] is not None)
     assert in_order([sent]).column("t").to_pylist() == instants
@@ -99,6 +100,20 @@ def test_a_date_is_the_instant_at_which_its_day_begins(zone, hours):
     second, newest = (int(instants[at].timestamp() * 1_000_000) for at in (1, 0))
     assert control["bounds"] == {"f": second, "g": AFTER_ALL, "h": BEFORE_ALL}
     assert control["newest"] == newest
+
+
+def test_a_number_is_the_instant_in_its_unit():
+    numbered = replace(TRADE, schema=TRADE.schema.set(3, pa.field("t", pa.int64())))
+    second = START_US // 1_000_000
+    table = scanned(numbered, frame(numbered, [("a", 1.0, 1, each) for each in (second, second + 7, None)]), [7, 7, 7])
+    times = pa.array([second, None], pa.int64())
+    table = pa.concat_tables([table, punctuation_rows(table.schema, ["f", "g"], 7, t=times)])
+    found = scan(table, form=TimeFormat("epoch_s"))
+    (sent,) = (from_frame(each["frame"]) for each in found if each["frame"] is not None)
+    assert in_order([sent]).column("t").to_pylist() == [EPOCH, EPOCH + timedelta(seconds=7), None]
+    control = json.loads(found[-1]["control"])
+    assert control["bounds"] == {"f": START_US, "g": AFTER_ALL}
+    assert control["newest"] == START_US + 7_000_000
 
 
 def test_a_feed_of_which_nothing_is_known_holds_back():
