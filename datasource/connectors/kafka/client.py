@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ....conf.errors import EnvironmentMissingError, FeedChangedError, OptionError, UpstreamError
-from .options import KafkaOptions
+from ....conf.errors import FeedChangedError, OptionError, UpstreamError
+from .options import KafkaOptions, check_client
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
@@ -133,13 +133,9 @@ class Cluster:
     """The driver's queries to the cluster."""
 
     def __init__(self, options: KafkaOptions) -> None:
-        try:
-            from confluent_kafka.admin import AdminClient
-        except ImportError as error:
-            raise EnvironmentMissingError(
-                "connector=kafka needs the package confluent-kafka, which is not installed",
-                hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
-            ) from error
+        check_client()
+        from confluent_kafka.admin import AdminClient
+
         self._options = options
         settings = settings_of(options)
         self._committed = settings.pop("isolation.level") == "read_committed"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import queue
 import re
 import socket
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ....conf.errors import OptionError, UpstreamError
+from ....conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
 
 Offsets = str | Mapping[str, Mapping[str, int]]
@@ -74,6 +78,29 @@ def _offsets(*words: str) -> Any:
 
 
 _STARTS, _ENDS = _offsets("earliest", "latest"), _offsets("latest")
+
+
+def check_client() -> None:
+    """Raise EnvironmentMissingError without confluent-kafka."""
+    try:
+        import confluent_kafka  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            "connector=kafka needs the package confluent-kafka, which is not installed",
+            hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
+        ) from error
+
+
+def _refusal(server: str) -> str | None:
+    """Return why a server accepts no connection; None if it does, or its address is in a form of the client's own."""
+    host, _, port = server.rpartition("://")[2].strip().rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _LISTENS_S).close()
+    except ValueError:
+        return None
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,23 +243,23 @@ class KafkaOptions:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
 
     def check_listens(self) -> None:
-        """Raise an error within a second if no broker accepts a connection."""
-        failed: OSError | None = None
-        for server in (self.servers or "").split(","):
-            host, _, port = server.rpartition("://")[2].strip().rpartition(":")
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), _LISTENS_S).close()
-            except ValueError:
-                return  # an address in a form of the client's own
-            except OSError as error:
-                failed = error
-            else:
-                return
-        if failed is not None:
-            raise UpstreamError(
-                f"no Kafka broker accepts a connection at {self.servers}: {failed.strerror or failed}",
-                hint="start the broker, or correct the address",
-            )
+        """Raise an error within a second if the client is not installed, or no broker accepts a connection."""
+        check_client()
+        servers = (self.servers or "").split(",")
+        answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        for server in servers:  # at the same time; the lookup of a name has no timeout of its own
+            threading.Thread(target=lambda at: answers.put(_refusal(at)), args=(server,), daemon=True).start()
+        end, failed = time.monotonic() + _LISTENS_S, "timed out"
+        with suppress(queue.Empty):
+            for _ in servers:
+                answer = answers.get(timeout=max(end - time.monotonic(), 0.0))
+                if answer is None:
+                    return
+                failed = answer
+        raise UpstreamError(
+            f"no Kafka broker accepts a connection at {self.servers}: {failed}",
+            hint="start the broker, or correct the address",
+        )
 
     def masked(self, said: str) -> str:
         """Return a message without the values of secret settings."""

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import shutil
 import socket
+import sys
 
 import confluent_kafka
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import TopicPartition
 from kit.journal import through_json
 from kit.waiting import wait_for
 
-from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, UpstreamError
+from upstream.conf.errors import EnvironmentMissingError, FeedChangedError, OptionError, SchemaError, UpstreamError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.kafka import client
 from upstream.datasource.connectors.kafka import connector as consuming
@@ -68,6 +69,18 @@ def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(to
         f"{name}/0, offset {at}" for at in range(1, 1 + len(bad))
     )
     assert all(reason for _, reason in reader.reported.reasons)
+
+
+def test_one_broker_that_listens_is_enough(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dead = "127.0.0.1:1,no.such.host.invalid:1"
+        KafkaOptions(servers=f"{dead},127.0.0.1:{listener.getsockname()[1]}", subscribe=("t",)).check_listens()
+    absent = KafkaOptions(servers=dead, subscribe=("t",))
+    with pytest.raises(UpstreamError, match=f"accepts a connection at {dead}: "):
+        absent.check_listens()
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(EnvironmentMissingError, match="confluent-kafka, which is not installed"):
+        absent.check_listens()
 
 
 def test_csv_by_the_order_of_the_schema(topic, source, sender):
