@@ -42,7 +42,6 @@ _OF_QUEUES = (
 _INSTEAD = {
     **dict.fromkeys(_OF_QUEUES, "its queue has: queue = 'in-place', queue.budget = 10000, queue.weight = 'speed'"),
     "dead_letter_rows": "us.source(name, df, dead_letter_rows='late', …): a DataFrame's late rows can be copied there",
-    "watermark": "watermark_delay = '5 minutes', or progress = 'adaptive', target_late = 0.001",
 }
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
 
@@ -273,7 +272,9 @@ def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], dict[str, Any
     queue = _queue_of(given)
     path, implied = source_address(statement.path)
     connector = {**given, **implied}.get("connector", "files")
-    named = {name: given.pop(name) for name in ("event_time", "watermark_delay") if name in given}
+    # The arguments watermark and watermark_delay exclude each other, and the source's options do not.
+    own = ("event_time",) if "watermark" in given else ("event_time", "watermark_delay")
+    named = {name: given.pop(name) for name in own if name in given}
     options = {_option(name, connector): value for name, value in given.items()}
     named |= {"coalesce": True} if coalesce else {}
     return {"path": path, "key": key, **named, **implied, **options}, queue, updates
@@ -289,7 +290,7 @@ def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
     """Take the options of a queue, and return them as arguments of :meth:`UpdateStream.queue`."""
     named = [*signature(UpdateStream.queue).parameters][2:]  # after self and policy
     wrong = next((name for name in given if name.startswith("queue.") and name[6:] not in named), None)
-    bare = next((name for name in given if name in (*_OF_QUEUES, "dead_letter_rows", "watermark")), None)
+    bare = next((name for name in given if name in (*_OF_QUEUES, "dead_letter_rows")), None)
     if wrong is not None:
         raise OptionError(f"a queue has no option {wrong}", expected=", ".join(f"queue.{each}" for each in named))
     if bare is not None:
@@ -311,7 +312,8 @@ def _option(name: str, connector: str) -> str:
     """Return the source's own name of an option: names may have underscores, and Kafka's common ones no prefix."""
     if connector == "kafka" and name.startswith(_TO_KAFKA):
         return "kafka." + name.replace("_", ".")
-    aliases = {"topic": "subscribe", "format": format_option({"connector": connector})}
+    # The argument `watermark` is no text.
+    aliases = {"topic": "subscribe", "watermark": "Watermark", "format": format_option({"connector": connector})}
     return aliases.get(name, name if "." in name else name.replace("_", ""))
 
 

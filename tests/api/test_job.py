@@ -81,7 +81,6 @@ def test_a_source_may_have_a_queue_or_coalesce():
         ("queue = 'fifo', queue.size = 10", "a queue has no option queue.size.*queue.budget, queue.weight"),
         ("access_interval = '10 seconds'", "no option access_interval.*its queue has"),
         ("dead_letter_rows = 'late'", "no option dead_letter_rows.*us.source"),
-        ("watermark = 'adaptive'", "no option watermark.*progress = 'adaptive'"),
     ],
 )
 def test_what_a_source_does_not_have_is_refused_with_what_has_it(options, message):
@@ -121,7 +120,14 @@ def test_a_name_has_one_source(text):
             define_sources(NOTHING, NOTHING, wanted, sources)
 
 
-@pytest.mark.parametrize(("day", "options"), [("2026-01-02", ""), ("1767312000", ", time_format = 'epoch_s'")])
+@pytest.mark.parametrize(
+    ("day", "options"),
+    [
+        ("2026-01-02", ""),
+        ("1767312000", ", time_format = 'epoch_s'"),
+        ("2026-01-02", ", watermark = 'adaptive', watermark_delay = '1 minute', target_late = 0.01"),
+    ],
+)
 def test_the_columns_are_checked_without_a_session(tmp_path, day, options):
     """An event time of dates or of numbers is an instant, so windows take it."""
     (tmp_path / "shifts.csv").write_text(f"bus,day\n7,{day}\n")
