@@ -14,8 +14,8 @@ import numpy as np
 
 from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us, parse_duration_us
-from ..core.feedback.control import CONTROL, NO_LIMIT, ControlReader, ControlRecord
-from ..core.feedback.reports import batch_name
+from ..core.feedback.control import CONTROL, NO_LIMIT, SAMPLE, ControlReader, ControlRecord
+from ..core.feedback.reports import RowSample, batch_name
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..core.watermark.policies import FeedProgress, Policy
 from .connectors.contract import Connector, Limit, Range
@@ -43,6 +43,7 @@ class Task:
     states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     # the least stamp, of the feeds whose rows are stamped on entry
     entered: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    sample: tuple[int, int] | None = None  # the version that asks for a sample, and how many rows
 
 
 class BatchPlanner:
@@ -150,7 +151,7 @@ class BatchPlanner:
             "looked": self._options.looks(),
             "ended": sorted(ended),
             **({} if self._controls is None else {"limits": self._limits(limit)}),
-            **({} if control is None else {CONTROL: control}),
+            **({} if control is None else {CONTROL: control, **_sampled(start, control, step.ranges)}),
             **({"unseen": unseen} if unseen else {}),
             **({"entered": self._entered(step.ranges, bounds)} if self._shape.stamped else {}),
             "punctuation": {
@@ -231,6 +232,8 @@ class BatchPlanner:
         punctuation: dict[str, int] = end["punctuation"] if self._options.punctuation else {}
         divided = [numbered[low:high] for low, high in end["tasks"]] or ([[]] if punctuation else [])
         states = task_states(end, [[part for _, part in group] for group in divided])
+        sample = end.get(SAMPLE)
+        version = sample["version"] if sample is not None and sample["batch"] == end["batch"] else None
         return [
             Task(
                 batch_name(end),
@@ -240,6 +243,7 @@ class BatchPlanner:
                 end["now_us"],
                 seen,
                 end.get("entered", {}),
+                None if version is None else (version, RowSample.share(number, len(divided))),
             )
             for number, (group, seen) in enumerate(zip(divided, states, strict=True))
         ]
@@ -295,3 +299,11 @@ class BatchPlanner:
 
 def _named(schema: str) -> str:
     return ", ".join(f"{name} {dtype}" for name, dtype in json.loads(schema))
+
+
+def _sampled(start: Offset, control: ControlRecord, ranges: Sequence[Range]) -> dict[str, Any]:
+    """Return the member of an offset with the last sample's version and batch: the first batch with rows has it."""
+    asked, last = control["settings"].get(SAMPLE, 0), start.get(SAMPLE)
+    if ranges and asked > (0 if last is None else last["version"]):
+        return {SAMPLE: {"version": asked, "batch": int(start["batch"]) + 1}}
+    return {} if last is None else {SAMPLE: last}

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..conf.errors import MalformedRowError
 from ..core.feedback.checkpoint_layout import times_folder
-from ..core.feedback.reports import BATCH_PROPERTY, task_property
+from ..core.feedback.reports import BATCH_PROPERTY, RowSample, sample_folder, task_property, write_report
 from ..core.rows.event_times import time_scalar
 from ..core.rows.system_column import SYSTEM, system_array
 from ..core.watermark.bounds import embedded_punctuation, times_of_bounds
@@ -109,8 +109,14 @@ class Reading:
         rows = self._rows(task, malformed, marks, look)
         if self.options.coalesce:
             rows = coalesced(rows, self.options.key, self.options.sequence)
+        wanted = 0 if task.sample is None else task.sample[1]
+        head: list[pa.RecordBatch] = []
         for each in rows:
-            yield from self._batches(each)
+            for batch in self._batches(each):
+                if wanted > len(head):
+                    head += [batch.take([at]) for at in range(min(batch.num_rows, wanted - len(head)))]
+                yield batch
+        self._sample(task, head)
         if isinstance(malformed, DeadRows):
             malformed.commit()
         if self.options.checkpoint is not None:
@@ -119,6 +125,15 @@ class Reading:
             for each in marks:
                 yield from self._batches(each, punctuation=True)
             yield from self._punctuation(task)
+
+    def _sample(self, task: Task, head: list[pa.RecordBatch]) -> None:
+        if task.sample is None or not head or self.options.checkpoint is None:
+            return
+        version, count = task.sample
+        batch = task_property(BATCH_PROPERTY)
+        place = sample_folder(self.options.checkpoint, f"source/{task.batch.rpartition('-')[0]}")
+        number = -1 if batch is None else int(batch)
+        write_report(place, RowSample.of(task.number, version, number, pa.Table.from_batches(head), count))
 
     def _rows(
         self, task: Task, malformed: MalformedRows, marks: list[ShapedRows], look: TaskLook

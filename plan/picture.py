@@ -203,8 +203,9 @@ def _arrow(
     critical = edge[0] in marked and edge[1] in marked
     color, width = ("#d55e00", 3) if critical else ("#8a93a6", 1.5)
     text = f'<text class="rate" x="{x + 6:.0f}" y="{y - 8:.0f}" fill="#5a6275">{escape(rate)}</text>' if rate else ""
+    ends = f'data-from="{escape(edge[0])}" data-to="{escape(edge[1])}"'
     return (
-        f'<g class="edge{" critical" if critical else ""}"><path d="{path}" fill="none" stroke="{color}" '
+        f'<g class="edge{" critical" if critical else ""}" {ends}><path d="{path}" fill="none" stroke="{color}" '
         f'stroke-width="{width}"/>{text}</g>'
     )
 

@@ -15,6 +15,8 @@ from ..core.feedback.control import (
     ATTRIBUTES,
     CONTROL,
     NO_LIMIT,
+    NOW,
+    SAMPLE,
     SINK,
     ControlChange,
     ControlConflictError,
@@ -26,11 +28,13 @@ from ..core.feedback.control import (
     taken_in,
 )
 from ..core.feedback.offsets import journaled_offsets
+from ..core.feedback.reports import RowSample, read_reports, sample_folder
 from ..hosting.edits import record
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegistryTexts
 from ..sink.table.table import recorded_options
 from ..storage.folder import TableFolder
+from .jobs import hosted_jobs
 from .plan_graph import stored_steps
 from .watch import UnknownNameError, Watch
 
@@ -169,6 +173,21 @@ class ControlTables:
                 self._log.put(version, ControlChange(entity["id"], attribute, setting, now_us(), by[:_BY]))
         return ControlTables(self._checkpoint, self._table).entity(entity["id"])
 
+    def sample(self, name: str) -> dict[str, Any]:
+        """Return the last sample of an entity's rows, and the version of the last request."""
+        entity = self.entity(name)["id"]
+        parts = read_reports(sample_folder(self._checkpoint, entity), RowSample)
+        version = max((each.version for each in parts), default=0)
+        mine = [each for each in parts if each.version == version]
+        return {
+            "entity": entity,
+            "asked": self._present(entity, SAMPLE),
+            "version": version,
+            "batches": sorted({each.batch for each in mine}),
+            "columns": mine[0].columns if mine else [],
+            "rows": [row for each in mine for row in each.rows],
+        }
+
     def _present(self, entity: str, attribute: str) -> ControlValue:
         return self._log.settings(entity, self._log.version()).get(attribute)
 
@@ -179,7 +198,9 @@ class ControlTables:
             limits: Mapping[str, Any] | None = offset.get("limits")
             live = () if limits is None else ATTRIBUTES["source"]
             rows = [
-                _live(each.name, limits.get(each.name, NO_LIMIT), each.unit, each.expected)
+                _act(SAMPLE)
+                if each.name == SAMPLE
+                else _live(each.name, limits.get(each.name, NO_LIMIT), each.unit, each.expected)
                 for each in live
                 if limits is not None and (each.name != "idleAfter" or "idleAfter" in limits)
             ]
@@ -215,10 +236,11 @@ class ControlTables:
         if self._table is None or self._is_host:
             return
         last = self._table.last
-        target, maintenance = ATTRIBUTES["sink"]
+        target = ATTRIBUTES["sink"][0]
         rows = [
             _live("target", last.target if last is not None and last.target else NO_LIMIT, "", target.expected),
-            {**_live("maintenance", None, "", maintenance.expected), "act": True},
+            _act("maintenance"),
+            _act(SAMPLE),
         ]
         if not any("limits" in each or "asked" in each for each in self._offsets):  # nobody journals a control
             rows = [_restart(each, why=_NO_JOURNAL) for each in ("target", "maintenance")]
@@ -357,7 +379,9 @@ def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | Non
                 if idle.get(each.name)
                 else _live(each.name, values[each.name], each.unit, each.expected)
                 for each in ATTRIBUTES["queue"]
+                if each.name in values
             ),
+            _act(SAMPLE),
             *(
                 _restart(name, changeable.get(name))
                 for name in ("policy", "weight", "access interval", "half life", "stalest keys")
@@ -369,6 +393,10 @@ def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | Non
 
 def _live(name: str, value: object, unit: str, expected: str) -> dict[str, Any]:
     return {"name": name, "value": value, "unit": unit, "mode": "live", "expected": expected, "why": ""}
+
+
+def _act(name: str) -> dict[str, Any]:
+    return {**_live(name, None, "", NOW), "act": True}
 
 
 def _restart(name: str, value: object = None, why: str = _AT_START) -> dict[str, Any]:
@@ -395,7 +423,8 @@ def control_tables(location: str, storage: Mapping[str, str]) -> ControlTables:
 def _tables(watch: Watch, table: WatchedTable | None, name: str | None) -> ControlTables:
     """Return the control tables of a watched checkpoint; by default, that of the table's query, or the only one."""
     mine = None if table is None else table.checkpoint
-    known = {*watch.checkpoints, *([] if mine is None else [mine])}
+    jobs = (each.checkpoint for each in hosted_jobs(watch).values())
+    known = {*watch.checkpoints, *([] if mine is None else [mine]), *jobs}
     wanted = name or mine or (watch.checkpoints[0] if len(watch.checkpoints) == 1 else None)
     if wanted is None or wanted not in known:
         raise UnknownNameError(
@@ -440,7 +469,11 @@ def routes(bench: Bench) -> list[Route]:
         except ControlConflictError as error:
             raise Conflict(error.problem, expected=error.expected, hint=error.hint) from error
 
+    def sample(request: Request) -> Any:
+        return tables(request).sample(request.path_params["name"])
+
     return [
+        bench.endpoint("/api/v1/samples/{name:path}", sample),
         bench.endpoint("/api/v1/entities", entities),
         bench.endpoint("/api/v1/entities/{name:path}", entity, methods=["GET", "PATCH"]),
     ]

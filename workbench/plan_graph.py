@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conf.units import format_duration_us
-from ..core.feedback.checkpoint_layout import Kind, read_plan_record, read_steps
+from ..core.feedback.checkpoint_layout import Kind, queue_of, read_plan_record, read_steps
+from ..core.feedback.control import SINK
 from ..core.feedback.reports import REPORTS, OperatorReport, QueueReport, WindowReport, read_feed_reports, read_reports
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..plan.picture import StepBox
@@ -51,6 +52,7 @@ class PlanNode:
     rows_in: int | None = None  # of the last batch
     rows_out: int | None = None
     hidden: int = 0  # inputs that were not loaded
+    sample: str = ""  # the entity of which a control samples the rows: those that come to a table, else those that go
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -148,14 +150,17 @@ def stored_graph(
         node = PlanNode(each["name"], each["text"], each["kind"], tuple(each["facts"]), tuple(each["inputs"]))
         if each["kind"] == "source":
             if number < len(sources):
-                node = dataclasses.replace(node, figures=tuple(_source_figures(sources[number])))
+                node = _with_offset(node, sources[number])
             number += 1
-        elif each["folder"] and checkpoint is not None and latest:
+        mine = queue_of(f"/{each['folder']}")
+        node = node if mine is None else dataclasses.replace(node, sample=f"queue/{mine[1]}")
+        if each["kind"] != "source" and each["folder"] and checkpoint is not None and latest:
             node, held = _with_reports(node, checkpoint, each["folder"])
             backlogs += held
         nodes[node.name] = node
     ends = set(nodes) - {each for node in nodes.values() for each in node.inputs}
-    last = PlanNode(f"table:{table}", f"table {table}", "table", inputs=tuple(name for name in nodes if name in ends))
+    ways = tuple(name for name in nodes if name in ends)
+    last = PlanNode(f"table:{table}", f"table {table}", "table", inputs=ways, sample=SINK)
     if summary is not None:
         last = dataclasses.replace(last, figures=tuple(_table_figures(summary)), rows_in=summary.rows)
     nodes[last.name] = last
@@ -179,6 +184,11 @@ def stored_steps(checkpoint: TableFolder, sources: Sequence[Mapping[str, Any]]) 
             found.append({**empty, **step, "fixed": part["identity"], "inputs": before})
             before = [part["place"]]
     return found
+
+
+def _with_offset(node: PlanNode, offset: Mapping[str, Any]) -> PlanNode:
+    sample = f"source/{offset['id']}" if "id" in offset else ""
+    return dataclasses.replace(node, figures=tuple(_source_figures(offset)), sample=sample)
 
 
 def _source_figures(offset: Mapping[str, Any]) -> Iterable[Figure]:
@@ -319,7 +329,7 @@ def hosted_graph(
                 node, inputs=tuple(places[each] for each in part.inputs), shared=part.shared.whole
             )
             if part.reads in streams:
-                node = dataclasses.replace(node, figures=tuple(_source_figures(streams[part.reads])))
+                node = _with_offset(node, streams[part.reads])
             nodes[place] = node
         end, held = _query_node(name, query, registry, reports, now_us)
         nodes[end.name] = dataclasses.replace(end, inputs=(places[[*places][-1]],))

@@ -16,7 +16,7 @@ from ..delta_format.log import commit_info
 from ..plan.picture import draw
 from ..sink.commit.lease import TableLease
 from ..sink.figures.summary import CommitSummary, summary_of
-from ..sink.figures.waits import OldestWait, oldest_wait
+from ..sink.figures.waits import BatchSpan, OldestWait, batch_spans, oldest_wait
 from ..storage.folder import TableFolder
 from .bench import count_of
 from .jobs import HostedJob, job_of
@@ -61,6 +61,7 @@ class SeenCommit(NamedTuple):
     earlier: list[Offset]  # of a batch shortly before, for rates
     now_us: int  # the time at which its waits are judged
     latest: bool
+    after: CommitSummary | None = None
 
     @property
     def summary(self) -> CommitSummary:
@@ -96,7 +97,8 @@ def seen_commit(
     before = mine[max(len(mine) - 1 - _RATE_COMMITS, 0)]
     earlier = source_offsets(checkpoint, before.batch_id) if checkpoint is not None and len(mine) > 1 else []
     now_us = max(mine[-1].committed_at_us, running_us if latest and running_us is not None else 0)
-    return SeenCommit(upto[-1][0], mine, offsets, earlier, now_us, latest)
+    after = next((summary for each, summary in commits if each > upto[-1][0]), None)
+    return SeenCommit(upto[-1][0], mine, offsets, earlier, now_us, latest, after)
 
 
 def _older(folder: TableFolder, version: int) -> list[tuple[int, CommitSummary]]:
@@ -128,6 +130,8 @@ class PlanView(NamedTuple):
     rates: Mapping[tuple[str, str], float]  # rows per second, by edge
     version: int | None
     queries: int | None  # how many the job hosts; None for a query of its own
+    checkpoint: str | None = None
+    spans: Sequence[BatchSpan] = ()
 
     def to_json(self) -> dict[str, Any]:
         edges = [(before, node.name) for node in self.graph.nodes.values() for before in node.inputs]
@@ -137,6 +141,7 @@ class PlanView(NamedTuple):
             "root": self.root,
             "version": self.version,
             "queries": self.queries,
+            "checkpoint": self.checkpoint,
             "nodes": [{**each.to_json(), "critical": each.name in critical} for each in self.graph.nodes.values()],
             "edges": [
                 {
@@ -144,11 +149,18 @@ class PlanView(NamedTuple):
                     "to": after,
                     "rows_per_s": self.rates.get((before, after)),
                     "critical": before in critical and after in critical,
+                    "samples": self._samples(before, after),
                 }
                 for before, after in edges
             ],
             "wait": wait,
+            "spans": [each._asdict() for each in self.spans],
         }
+
+    def _samples(self, before: str, after: str) -> list[str]:
+        """Return the entities whose samples are of rows on an edge."""
+        one, other = self.graph.nodes[before], self.graph.nodes[after]
+        return [each.sample for each in (one, other) if each.sample and (each is one) != (each.kind == "table")]
 
     def svg(self) -> str:
         texts = {edge: f"{rate:,.0f} rows/s" for edge, rate in self.rates.items()}
@@ -171,7 +183,8 @@ def plan_of_table(table: WatchedTable, version: int | None, now_us: int) -> Plan
     wait = oldest_wait(seen.summaries, offsets, seen.now_us, graph.backlogs, queue=queue)
     sources = [each.name for each in graph.nodes.values() if each.kind in ("source", "input")]
     graph, way = with_way(graph, wait, sources, offsets)
-    return PlanView(graph, root, wait, way, rates_of(graph, seen, sources), seen.version, None)
+    spans = batch_spans(summary, seen.after) if summary is not None else ()
+    return PlanView(graph, root, wait, way, rates_of(graph, seen, sources), seen.version, None, spans=spans)
 
 
 def with_way(
@@ -306,13 +319,13 @@ def plan_view(bench: Bench, request: Request) -> PlanView:
     now_us = bench.watch.clock_us()
     if job is None:
         table = bench.watch.table(given.get("table"))
-        found = plan_of_table(table, version, now_us)
+        found = plan_of_table(table, version, now_us)._replace(checkpoint=table.checkpoint)
     else:
         if not root and not text and given.get("table") and not given.get("job"):
             root = f"query:{job.query_of(bench.watch.table(given.get('table')))}"
         mine = job.table_of(bench.watch, root.removeprefix("query:")) if root.startswith("query:") else None
         seen = None if mine is None else seen_commit(mine, version, job.folder, now_us if job.runs(now_us) else None)
-        found = plan_of_job(job, root, text, limit, mine, seen, now_us)
+        found = plan_of_job(job, root, text, limit, mine, seen, now_us)._replace(checkpoint=job.checkpoint)
     start = root or found.root
     if not start:
         return found

@@ -77,11 +77,15 @@ def _now(text: str) -> str:
 
 _count: Callable[[str], int] = positive_int().parse
 
+SAMPLE = "sample"
+_SAMPLE = ControlAttribute(SAMPLE, "", NOW, _now)
+
 ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
     "source": (
         ControlAttribute("maxRowsPerTrigger", "rows a batch", "a whole number, at least 1, or none", _limit(_count)),
         ControlAttribute("maxBytesPerTrigger", "bytes a batch", "a size like '32 MB', or none", _limit(bytes_().parse)),
         ControlAttribute("idleAfter", "", "a duration such as '10 seconds'", _duration),
+        _SAMPLE,
     ),
     "queue": (
         ControlAttribute(
@@ -94,11 +98,13 @@ ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
         ControlAttribute(
             "sampleRate", "of the rows that arrive", "a share such as 0.1, or auto, by the budget", _share
         ),
+        _SAMPLE,
     ),
     "job": (ControlAttribute("batchDuration", "", "a duration such as '2 seconds', or none", _unlimited),),
     "sink": (
         ControlAttribute("target", "", "a figure of staleness with its bound, such as 'p99 < 10 s', or none", _target),
         ControlAttribute("maintenance", "", NOW, _now),
+        _SAMPLE,
     ),
 }
 """The attributes of each kind of entity. An entity is ``source/ID``, ``queue/NUMBER``, ``job`` or ``sink``."""

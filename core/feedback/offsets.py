@@ -252,6 +252,14 @@ def offsets_in(noted: bytes) -> list[object]:
     return [_offset(line) for line in noted.decode().splitlines()[_HEAD:] if line.strip() not in ("", "-")]
 
 
+def journaled_at_us(noted: bytes) -> int | None:
+    """Return the time of a batch in Spark's file of it, at which all sources had given their offsets."""
+    lines = noted.splitlines()
+    head: Any = _offset(lines[1].decode()) if len(lines) > 1 else None
+    at = head.get("batchTimestampMs") if isinstance(head, dict) else None
+    return at * 1000 if isinstance(at, int) and at > 0 else None
+
+
 def _offset(line: str) -> object:
     try:
         return json.loads(line)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from typing_extensions import Self
 
@@ -14,7 +14,10 @@ from ...conf.errors import UpstreamError
 from ...storage.atomic_write import write_whole
 from ...storage.folder import TableFolder, folder_at
 from .ages import Ages
-from .checkpoint_layout import Kind, queue_folder
+from .checkpoint_layout import SAMPLES, Kind, queue_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclasses.dataclass(frozen=True)
@@ -371,6 +374,57 @@ class WindowReport(OperatorReport):
     @property
     def kept(self) -> int:
         return self.entries + self.rows
+
+
+_SAMPLED = 20
+_CELL = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSample(ShardReport):
+    """The first rows that a task passed on in a batch that a control named. The next sample replaces it."""
+
+    prefix: ClassVar[str] = "sample-"
+
+    version: int  # that of the control that asked for it
+    batch: int  # Spark's number of the batch; -1 if unknown
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | None]]  # texts, cut at 1,000 characters
+
+    @staticmethod
+    def share(part: int, parts: int) -> int:
+        """Return how many rows one of some tasks samples, so that there are 20 together."""
+        return _SAMPLED // parts + (part < _SAMPLED % parts)
+
+    @classmethod
+    def of(cls, part: int, version: int, batch: int, table: pa.Table, count: int) -> RowSample:
+        """Return the first rows of a table, without the package's own columns and punctuation."""
+        from ..rows.system_column import SYSTEM, punctuation_mask
+        from ..rows.text import readable
+
+        own = [name for name in table.column_names if name.startswith(SYSTEM)]
+        if SYSTEM in own:
+            import pyarrow.compute as pc
+
+            table = table.filter(pc.invert(punctuation_mask(table)))
+        rows = readable(table.drop_columns(own).slice(0, count))
+        cells = [[_cell(value) for value in column.to_pylist()] for column in rows.columns]
+        return cls(part, version, batch, rows.column_names, list(zip(*cells, strict=True)))
+
+
+def _cell(value: object) -> str | None:
+    if value is None:
+        return None
+    text = f"0x{value[:_CELL].hex()}" if isinstance(value, bytes) else str(value)
+    return text if len(text) <= _CELL else f"{text[:_CELL]}…"
+
+
+def sample_folder(checkpoint: TableFolder, entity: str) -> TableFolder:
+    """Return the folder for the samples of a source's or a queue's output, or of the sink's input."""
+    kind, _, number = entity.partition("/")
+    if kind == "queue":
+        return TableFolder(queue_folder(checkpoint.location, int(number)), checkpoint.storage)
+    return checkpoint.below(f"{SAMPLES}/{entity.replace('/', '-')}")
 
 
 REPORTS: Mapping[Kind, type[OperatorReport]] = {

@@ -525,6 +525,7 @@ class Control:
     # settings in place of the program's from now on, also in batches without instructions; None: no change. `budget`:
     # rows to release, `ALL`, or as many as the `LAST` time. `cost_s`: None to measure it. `drop`: share of rows to shed
     kept: Mapping[str, Any] | None = None
+    sample: int | None = None  # the version of the last control that asked for a sample of the rows released
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

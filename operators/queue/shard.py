@@ -18,7 +18,7 @@ from ...conf import units
 from ...conf.errors import CheckpointError, OptionError
 from ...core.feedback.ages import Ages
 from ...core.feedback.checkpoint_layout import queue_folder
-from ...core.feedback.reports import QueueReport, read_reports
+from ...core.feedback.reports import QueueReport, RowSample, read_reports
 from ...core.rows.columns import covers
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.frames import conflicts_in, from_frame, to_frame
@@ -215,6 +215,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         self._applied: AppliedTimes | None = None
         self._exact = False
         self._budget: int | None = None
+        self._samples: list[int] = self._head.get("samples", [0, 0])  # versions: the last one asked for, and done
         self._kept: Mapping[str, Any] = self._head.get("kept", {})
         if not self._head and (value := self._store.get("kept", 0)) is not None:
             self._kept = json.loads(value)
@@ -231,6 +232,8 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         control = None if given.control is None else Control.from_json(given.control)
         if control and control.kept is not None:
             self._kept = control.kept
+        if control and control.sample is not None:
+            self._samples[0] = control.sample
         tables = [from_frame(frame) for frame in given.left]
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
@@ -260,6 +263,10 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         if self._plan.time is not None:
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
+        if self._samples[0] > self._samples[1] and served.num_rows:
+            self._samples[1] = self._samples[0]
+            share = RowSample.share(self._number, self._plan.shards)
+            self.sample = RowSample.of(self._number, self._samples[0], given.batch_id, served, share)
         self._hear(punctuation)
         if self._applied is not None and self._feeds.bounds:  # without punctuation nothing would be forgotten
             bound = self._feeds.low_watermark
@@ -411,6 +418,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
     def _write(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema) -> None:
         more: dict[str, Any] = {"now_us": self._now_us, "budget": self._budget or 1, "single": self._keys.save()}
         more |= self._feeds.to_json() | ({"kept": self._kept} if self._kept else {})
+        more |= {"samples": self._samples} if self._samples[0] else {}
         if self._applied is not None:
             more["applied"] = self._applied.to_json()
         gone = self._state.save(queue, schema, self._plan, more)

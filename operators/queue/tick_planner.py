@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ...conf.errors import OptionError
 from ...conf.units import format_duration_us, parse_duration_us
 from ...core.feedback.checkpoint_layout import queue_of
-from ...core.feedback.control import AUTO, CONTROL, NO_LIMIT, ControlReader, ControlRecord, setting_in
+from ...core.feedback.control import AUTO, CONTROL, NO_LIMIT, SAMPLE, ControlReader, ControlRecord, setting_in
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
 from ...storage.folder import folder_at
 from ..runtime.ticks import TickSource
@@ -283,7 +283,8 @@ class QueuePlanner:
         A row costs a shard more by the factor `shards`, since all shards share the machine.
         """
         cost = BatchCost(**offset["cost"]).per_row or None
-        more = None if cost is None else cost * self.shards, offset["drop"], offset.get("kept")
+        sample = setting_in(offset.get(CONTROL), SAMPLE)
+        more = None if cost is None else cost * self.shards, offset["drop"], offset.get("kept"), sample
         return [Control(offset["now_us"], share, *more) for share in offset["shares"]]
 
 

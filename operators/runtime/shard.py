@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...core.feedback.reports import QUERY_PROPERTY, OperatorReport, task_property, write_report
+from ...core.feedback.reports import QUERY_PROPERTY, OperatorReport, RowSample, task_property, write_report
 from ...core.rows.system_column import DELETED, SYSTEM, system_field
 from ...core.rows.text import readable
 from ...delta_format.append_table import DeadLetterWriter, letters_of
@@ -86,6 +86,8 @@ class Shard(abc.ABC, Generic[PlanT, ReportT]):
     """After :meth:`run`: the batch's late rows, as the operator defines them."""
     malformed: pa.Table | None = None
     """After :meth:`run`: the batch's unusable rows."""
+    sample: RowSample | None = None
+    """After :meth:`run`: the sample that a control asked for."""
 
     def __init__(self, number: int, plan: PlanT, store: Store, files: RunFiles | None = None) -> None:
         self._number = number
@@ -184,5 +186,7 @@ class OperatorProcessor(ShardProcessor):
         for place, found in ((self._late, operator.late), (self._malformed, operator.malformed)):
             if place is not None and found is not None:
                 place.write(batch, shard, found)
+        if operator.sample is not None:
+            write_report(self._folder, operator.sample)
         write_report(self._folder, report)
         return result

@@ -494,7 +494,7 @@ def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex)
             "cache",
         ),
         Remnant(
-            "feeds, the query's checkpoint (rows that wait in queues, state of windows), dead letters that "
+            "feeds, the query's checkpoint (rows that wait in queues, state of windows, samples), dead letters that "
             "are not JSON, tables that follow this one, copies",
             None,
             "this command does not touch them",

@@ -29,7 +29,7 @@ from .last_commit import CommitLog, LastCommit, read_last_commits, write_last_co
 
 if TYPE_CHECKING:
     from ...delta_format.log import LogReplay
-    from ..figures.summary import CommitSummary
+    from ..figures.summary import BatchTimes, CommitSummary
     from ..merge.outputs import Outputs
     from ..merge.task import TableWriter, TaskResult
     from ..spec.options import SinkTarget
@@ -93,6 +93,7 @@ class CommitTable(ABC):
     target: SinkTarget
     state: TableState
     outputs: Outputs | None = None
+    times: BatchTimes | None = None
 
     @abstractmethod
     def start(self, last: LastCommit | None, results: Sequence[TaskResult] = ()) -> TableStart | None:
@@ -218,6 +219,7 @@ class BatchCommit:
             )
             if summary is None:
                 return None, last
+            summary = dataclasses.replace(summary, times=table.times)
             replacements = [merge.replacement for merge in merged.merges]
             gone: list[StagedFile] = []
             if start.begins:

@@ -7,13 +7,16 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ...conf.errors import TableError
 from ...conf.units import StalenessTarget, now_us
-from ...core.feedback.control import NO_LIMIT, SINK, newest_record
+from ...core.feedback.control import NO_LIMIT, SAMPLE, SINK, ControlRecord, newest_record, taken_in
 from ...core.feedback.offsets import offsets_in
+from ...core.feedback.reports import RowSample, read_reports, sample_folder, write_report
 from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import commit_infos
-from ..figures.summary import APP_PREFIX, last_summary
+from ..figures.summary import APP_PREFIX, BatchTimes, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..table.log_entry import may_put_entries
 from ..table.table import Snapshot, create_table, load_table, replay_log, take_snapshot, transaction_version
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _CHECKPOINT_EVERY = 100
+_LOOKED_AT = 10  # batches after a control that may still write its sample
 
 
 class LoadedTable:
@@ -210,17 +214,43 @@ class SinkCommit:
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
         """Make the batch visible; return None if it was empty or is a repeat. Errors as of :class:`BatchCommit`."""
+        began_us = self._clock_us()
         target = self._writer.target
         if target.application is not None:
             return self._commit(SinkTable(self._writer), results, batch_id, target.offsets)
         noted = read_offsets(target.checkpoint_folder, batch_id)
-        settings = _settings(noted)
+        record = _record(noted)
+        settings: Mapping[str, Any] = {} if record is None else record[SINK]
+        if record is not None and SAMPLE in settings:
+            self._sample(results, batch_id, record)
         due = "maintenance" in settings
         if due:
-            before = _settings(read_offsets(target.checkpoint_folder, batch_id - 1))
-            due = settings["maintenance"] > before.get("maintenance", 0)
+            before = _record(read_offsets(target.checkpoint_folder, batch_id - 1))
+            due = settings["maintenance"] > (0 if before is None else before[SINK].get("maintenance", 0))
         table = SinkTable(dataclasses.replace(self._writer, target=_controlled(target, settings, due=due)), due=due)
+        table.times = BatchTimes.of(noted, [(each.rows_s, each.merge_s) for each in results], began_us)
         return self._commit(table, results, batch_id, offsets_digest(noted))
+
+    def _sample(self, results: Sequence[TaskResult], batch_id: int, record: ControlRecord) -> None:
+        """Write the sample that a control requested, from the first batch with rows after it.
+
+        A repeat of the batch may find its rows in the table already, so the first attempt's sample stays.
+        """
+        asked = record[SINK][SAMPLE]
+        taken = taken_in(record["taken"], asked)
+        merges = sorted((merge for result in results for merge in result.merges), key=lambda merge: merge.bucket)
+        fresh = [merge for merge in merges if merge.rows is not None and merge.rows.fresh]
+        if not fresh or taken is None or batch_id > taken[0] + _LOOKED_AT:
+            return
+        place = sample_folder(self._writer.target.checkpoint_folder, SINK)
+        if any(each.version >= asked for each in read_reports(place, RowSample)):
+            return
+        count, parts = RowSample.share(0, 1), list[pa.Table]()
+        for merge in fresh:
+            parts.append(self._writer.merger.came_with(merge).rows.slice(0, count))
+            if sum(each.num_rows for each in parts) >= count:
+                break
+        write_report(place, RowSample.of(0, asked, batch_id, pa.concat_tables(parts), count))
 
     def _commit(
         self, table: SinkTable, results: Sequence[TaskResult], batch_id: int, offsets: str | None
@@ -239,10 +269,9 @@ class SinkCommit:
         return BatchCommitter(target.checkpoint_folder if target.application is None else None, self._clock_us)
 
 
-def _settings(noted: bytes | None) -> Mapping[str, Any]:
-    """Return the settings of the sink in the journaled offsets of a batch."""
-    record = None if noted is None or b'"control"' not in noted else newest_record(offsets_in(noted))
-    return {} if record is None else record[SINK]
+def _record(noted: bytes | None) -> ControlRecord | None:
+    """Return the record of the controls in the journaled offsets of a batch."""
+    return None if noted is None or b'"control"' not in noted else newest_record(offsets_in(noted))
 
 
 def _controlled(target: SinkTarget, settings: Mapping[str, Any], *, due: bool) -> SinkTarget:

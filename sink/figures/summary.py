@@ -14,7 +14,7 @@ import numpy as np
 from ...conf.column_names import quoted
 from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
-from ...core.feedback.offsets import SourceCounts
+from ...core.feedback.offsets import SourceCounts, journaled_at_us, offsets_in
 from ...core.feedback.reports import read_queues
 from ...delta_format.latest_table import METADATA_KEY, NOTHING_YET, recorded_under
 from ...delta_format.log import commit_info, commit_infos, entry_place
@@ -83,6 +83,33 @@ def look_at_queue(checkpoint: TableFolder, batch_id: int) -> QueueBacklog | None
     )
     oldest = [report.oldest_us for report in reports if report.waiting and report.oldest_us is not None]
     return QueueBacklog(did, sum(report.waiting for report in reports), min(oldest, default=None))
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchTimes:
+    """Moments of a batch, and the seconds of its slowest task. None is unknown."""
+
+    planned_us: int | None  # when the first source looked for input
+    chosen_us: int | None  # when all sources had chosen their input
+    rows_s: float  # the slowest task waited for rows: it read, or operators worked
+    merge_s: float  # it merged rows into the table, and wrote files
+    began_us: int  # when all tasks had ended, and the commit began
+
+    @classmethod
+    def of(cls, noted: bytes | None, tasks: Sequence[tuple[float, float]], began_us: int) -> BatchTimes:
+        """Return the times of a batch from its journaled offsets and each task's seconds for rows and for the rest."""
+        rows_s, merge_s = max(tasks, key=sum, default=(0.0, 0.0))
+        planned = (
+            []
+            if noted is None
+            else [
+                each["now_us"]
+                for each in offsets_in(noted)
+                if isinstance(each, dict) and "progress" in each and "now_us" in each
+            ]
+        )
+        chosen_us = None if noted is None else journaled_at_us(noted)
+        return cls(min(planned, default=None), chosen_us, round(rows_s, 4), round(merge_s, 4), began_us)
 
 
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
@@ -164,6 +191,8 @@ class CommitSummary:
         all rows.
     maintained : Maintained or None
         The work of maintenance after this process's previous commit; None if it was not due.
+    times : BatchTimes or None
+        Where the batch spent its time; None for a batch of hosted queries.
     """
 
     batch_id: int
@@ -195,12 +224,14 @@ class CommitSummary:
     no_text: int | None = None
     sources: SourceCounts | None = None
     maintained: MaintenanceResult | None = None
+    times: BatchTimes | None = dataclasses.field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value, the inverse of :meth:`from_json`."""
         value = {**vars(self), "low_watermarks": dict(self.low_watermarks)}
         # Part by part, since a batch may have a thousand commits, and `asdict` copies each value of each of them.
-        for name, part in (("queue", self.queue), ("sources", self.sources), ("maintained", self.maintained)):
+        parts = {"queue": self.queue, "sources": self.sources, "maintained": self.maintained, "times": self.times}
+        for name, part in parts.items():
             value[name] = None if part is None else dataclasses.asdict(part)
         value["staleness"] = None if self.staleness is None else {**vars(self.staleness)}
         value["ages"] = None if self.ages is None else self.ages.to_json()
@@ -221,6 +252,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
     "queue": QueueFigures.from_json,
     "sources": lambda value: SourceCounts(**value),
     "maintained": lambda value: MaintenanceResult(**value),
+    "times": lambda value: BatchTimes(**value),
 }
 _MAY_BE_ABSENT = frozenset(
     field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING

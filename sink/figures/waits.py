@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ...conf.units import format_duration_us
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
@@ -255,6 +255,46 @@ def oldest_wait(
     if silent is not None:
         return OldestWait("partition", silent.feed, silent.reason, complete, silent.silent_us)
     return OldestWait("nothing", "", "all partitions have ended" if has_ended(last) else "nothing waits", complete)
+
+
+class BatchSpan(NamedTuple):
+    """A part of a batch's time."""
+
+    name: str
+    depth: int  # a part lies within the one before it with a lesser depth
+    start_s: float  # since the batch began
+    seconds: float
+    measured: bool = True  # False for what remains between measured parts
+
+
+def batch_spans(summary: CommitSummary, after: CommitSummary | None = None) -> list[BatchSpan]:
+    """Return the parts of a batch's time, to the begin of the batch `after` it; none if nothing was measured."""
+    times = summary.times
+    if times is None:
+        return []
+    tasks_us = round((times.rows_s + times.merge_s) * 1e6)
+    begin = min(each for each in (times.planned_us, times.chosen_us, times.began_us - tasks_us) if each is not None)
+    chosen = times.chosen_us if times.chosen_us is not None else begin
+    ran = max(times.began_us - tasks_us, chosen)
+    merged = max(times.began_us - round(times.merge_s * 1e6), ran)
+    end = summary.committed_at_us
+    parts = [
+        ("batch", 0, begin, end, True),
+        ("choose input", 1, begin, chosen, True),
+        ("Spark plans and schedules", 1, chosen, ran, False),
+        ("slowest task", 1, ran, times.began_us, True),
+        ("read and operators", 2, ran, merged, True),
+        ("merge and write", 2, merged, times.began_us, True),
+        ("commit", 1, times.began_us, end, True),
+    ]
+    following = None if after is None or after.times is None else after.times.planned_us
+    if following is not None:
+        parts.append(("until the next batch", 0, end, max(following, end), False))
+    return [
+        BatchSpan(name, depth, (start - begin) / 1e6, (stop - start) / 1e6, measured)
+        for name, depth, start, stop, measured in parts
+        if stop > start
+    ]
 
 
 def _since(age_us: int | None) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,6 +124,8 @@ class TaskResult(WriterCommitMessage):
     bounds: Mapping[str, Any]  # watermarks by input partition
     side_rows: SideRows = SideRows()  # noqa: RUF009 it is frozen
     highest: int = -1  # the highest row number; -1 if no row has one
+    rows_s: float = dataclasses.field(default=0.0, compare=False)  # seconds in which it waited for rows
+    merge_s: float = dataclasses.field(default=0.0, compare=False)  # the other seconds of the task
 
     @property
     def staged(self) -> list[StagedFile]:
@@ -145,12 +148,15 @@ class TableWriter:
         Pending rows are numbered from the base on; to Spark's rows `base` is added. Memory: one run of
         :class:`~upstream.sink.merge.task_rows.RowBuffer`, or one bucket with its new rows.
         """
+        waits: list[float] = []
+        began = time.perf_counter()
         with self.target.folder.guarded():
-            result = self._merge(batches, seen, base)
+            result = self._merge(_timed(batches, waits), seen, base)
             # Here, since a task may run on another machine than the commit.
             self.target.folder.sync(file.path for file in result.staged)
             steps.reached(CommitStep.HANDED_OVER)
-            return result
+        rows_s = sum(waits)
+        return dataclasses.replace(result, rows_s=rows_s, merge_s=time.perf_counter() - began - rows_s)
 
     def _merge(self, batches: Iterable[pa.RecordBatch | BatchRows], seen: Snapshot, base: int) -> TaskResult:
         merges: list[BucketMerge] = []
@@ -182,3 +188,13 @@ class TableWriter:
         incoming = gathering.incoming
         counts = incoming.rows, incoming.updates, arrivals, incoming.bounds
         return TaskResult(tuple(merges), *counts, put, incoming.highest)
+
+
+def _timed(batches: Iterable[pa.RecordBatch | BatchRows], waits: list[float]) -> Iterator[pa.RecordBatch | BatchRows]:
+    """Yield the batches, and add the seconds of waiting for each one."""
+    at = time.perf_counter()
+    for batch in batches:
+        waits.append(time.perf_counter() - at)
+        yield batch
+        at = time.perf_counter()
+    waits.append(time.perf_counter() - at)

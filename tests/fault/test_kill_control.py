@@ -16,6 +16,7 @@ from . import jobs
 
 KEYS = 4000
 BUDGET = 60
+SAMPLED = ("source", "queue", "sink")
 
 
 def written(feed: Path) -> None:
@@ -60,9 +61,13 @@ def test_a_batch_that_is_repeated_has_the_settings_with_which_it_was_planned(spa
     # The batch after what is planned takes these, and dies with them in its journal and not in the table.
     first = planned(checkpoint) + 1
     changed(table, queue__budget=17, queue__cost="2 ms", sink__target="p99 < 1 h", source__maxRowsPerTrigger=50)
+    changed(table, **{f"{entity}__sample": "now" for entity in SAMPLED})
     job.kill_at(CommitStep.LOOKED, "linecutting", batch=first)
     assert planned(checkpoint) == first > last_commit(checkpoint)
     noted = (checkpoint / "offsets" / str(first)).read_bytes()
+    samples = [control_tables(str(table), {}).sample(entity) for entity in SAMPLED]
+    assert [each["batches"] for each in samples] == [[first]] * 3
+    assert all(each["rows"] for each in samples)
     changed(table, queue__budget=23, queue__cost="auto", sink__target="p99 < 2 h", source__maxRowsPerTrigger="none")
 
     query = jobs.latest(spark, str(feed), str(table), str(checkpoint), "linecutting").start()
@@ -78,6 +83,7 @@ def test_a_batch_that_is_repeated_has_the_settings_with_which_it_was_planned(spa
         query.stop()
 
     assert (checkpoint / "offsets" / str(first)).read_bytes() == noted
+    assert [control_tables(str(table), {}).sample(entity) for entity in SAMPLED] == samples
     commits = {summary.batch_id: summary for _, summary in read_summaries(str(table))}
     assert [commits[batch].queue.applied for batch in (first - 1, first, first + 1, undone)] == [BUDGET, 17, 23, BUDGET]
     assert [commits[batch].target for batch in (first - 1, first, first + 1)] == [

@@ -15,6 +15,7 @@ from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
 from upstream.core.feedback.ages import Ages
 from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.control import ControlReader, ControlRecord
 from upstream.core.feedback.reports import QueueReport, ServiceReport, write_report
 from upstream.delta_format.append_table import DeadLetterWriter, letters_of
 from upstream.sink.commit.lease import TableLease
@@ -66,6 +67,8 @@ class Scene(Sink):
         self.heard = dict.fromkeys(self.feeds, self.now_us)
         self.bounds = dict.fromkeys(self.feeds, self.now_us)
         self.received = dict.fromkeys(self.feeds, 0)
+        self.controls = ControlReader(TableFolder(str(self.checkpoint)))
+        self.control: ControlRecord | None = None
 
     def history(self, batches: int, every_s: float = 1.0) -> "Scene":
         """Make so many batches that end now."""
@@ -148,10 +151,15 @@ class Scene(Sink):
             "heard": self.heard,
             "ended": [],
             "punctuation": {},
+            "limits": {},
+            "now_us": self.now_us - 700_000,
         }
+        self.control = self.controls.record("source/scene", self.control, self.now_us)
+        offset |= {} if self.control is None else {"control": self.control}
+        head = json.dumps({"batchTimestampMs": (self.now_us - 560_000) // 1000})
         place = self.checkpoint / "offsets"
         place.mkdir(exist_ok=True)
-        (place / str(batch)).write_text("v1\n{}\n" + json.dumps(offset))
+        (place / str(batch)).write_text("\n".join(["v1", head, json.dumps(offset)]))
 
     def _report(self, batch: int) -> None:
         folder, oldest = queue_folder(str(self.checkpoint)), self.now_us - int(12 * SECOND)

@@ -16,6 +16,8 @@ from upstream.workbench.control import ControlTables, control_tables
 from upstream.workbench.server import create_app
 from upstream.workbench.watch import UnknownNameError, Watch
 
+from .pipeline import Pipeline, row
+
 BEARER = {"Authorization": "Bearer t"}
 
 
@@ -41,7 +43,8 @@ def values(tables, entity):
 def test_each_entity_shows_what_its_last_batch_had(query):
     tables = control_tables(str(query.sink.path), {})
     assert [each["id"] for each in tables.to_json()["entities"]] == ["source/s1", "queue/0", "sink"]
-    assert values(tables, "source") == {"maxRowsPerTrigger": 40, "maxBytesPerTrigger": "none", "connector": "files"}
+    limits = {"maxRowsPerTrigger": 40, "maxBytesPerTrigger": "none"}
+    assert values(tables, "source") == {**limits, "sample": None, "connector": "files"}
     assert values(tables, "queue/0")["budget"] == "500"
     assert values(tables, "sink")["target"] == "none"
     assert values(tables, "sink")["key"] == "k"
@@ -208,3 +211,33 @@ def test_weights_and_pauses_of_hosted_queries_go_through_their_registry(tmp_path
     assert sorted((each["version"], each["attribute"]) for each in history) == [
         (2, "weight"), (3, "paused"), (4, "paused"),
     ]  # fmt: skip
+
+
+def test_a_sample_has_the_first_rows_of_the_batch_that_took_the_request_and_a_repeat_writes_it_again(tmp_path):
+    pipeline = Pipeline(tmp_path)
+    pipeline.lines("a", *(row(key, key, "long" * 400) for key in range(3)))
+    first = pipeline.batch()
+    tables = control_tables(str(pipeline.sink.path), {})
+    source = f"source/{pipeline.offsets[0]['id']}"
+    assert tables.sample(source)["asked"] is None
+    for entity in (source, "sink"):
+        tables.change(entity, "sample", "now", by="me")
+    assert tables.sample("sink")["rows"] == []
+    pipeline.batch()  # takes the request without rows
+    pipeline.lines("a", *(row(key, 100 + key, "new") for key in [*range(30), 0]))
+    batch = pipeline.batch()
+    assert batch == first + 2
+    came, kept = tables.sample(source), tables.sample("sink")
+    assert (came["version"], came["batches"], kept["version"], kept["batches"]) == (1, [-1], 2, [batch])
+    assert came["columns"] == ["k", "t", "v"]
+    assert [each[0] for each in came["rows"]] == [str(key) for key in range(20)]
+    assert len({each[0] for each in kept["rows"]}) == len(kept["rows"]) == 20
+    pipeline.run(batch)
+    assert (tables.sample(source), tables.sample("sink")) == (came, kept)
+    pipeline.lines("a", row(7, 200, "long" * 400))
+    pipeline.batch()
+    assert (tables.sample(source), tables.sample("sink")) == (came, kept), "one batch, not each"
+    tables.change(source, "sample", "now", by="me")
+    pipeline.lines("a", row(7, 201, "long" * 400))
+    pipeline.batch()
+    assert [len(each) for each in tables.sample(source)["rows"][0]] == [1, 16, 1001]

@@ -108,6 +108,16 @@ def test_every_page_has_its_content_and_no_error_while_commits_come(opened, comm
     assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")
 
 
+def test_rows_of_an_edge_of_the_plan_come_with_the_batch_that_takes_the_request(opened, committing):
+    page = opened("plan")
+    page.wait_for_selector(".flame .unmeasured", state="attached", timeout=WAIT)
+    page.press("[data-to='table:positions']", "Enter")
+    page.click(".plan-sample:last-child button")
+    page.wait_for_selector(".plan-sample:last-child td", timeout=WAIT)
+    assert "speed" in page.inner_text(".plan-sample:last-child thead")
+    assert "requested by change 1" in page.inner_text(".plan-sample:last-child")
+
+
 def test_each_state_is_told_in_words(opened):
     page = opened("overview")
     for state in ("running", "late", "overloaded", "failed", "ended"):

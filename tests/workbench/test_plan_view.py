@@ -1,5 +1,6 @@
 """The plan of a query as the workbench shows it: steps with figures, shared parts, and the way of the oldest answer."""
 
+import json
 from xml.etree import ElementTree
 
 import pytest
@@ -69,6 +70,31 @@ def test_the_steps_of_a_query_have_the_figures_of_its_last_batch(sink):
     assert rates["step-0", "step-1"] == 25.0, "50 rows came in the 2 s between two commits"
     assert rates["step-1", "step-2"] == 30.0
     assert rates["step-2", "table:table"] == 20.0
+
+
+def test_an_edge_names_what_samples_its_rows_and_a_commit_has_the_time_of_its_parts(sink):
+    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    offset = {**source(34.0, **{"in/a": state(70)}), "id": "s1", "now_us": NOW_US + 2 * S}
+    for batch in (2, 3):
+        sink.now_us = NOW_US + batch * 2 * S
+        planned(sink.checkpoint, batch, {**offset, "now_us": sink.now_us - S})
+        head = {"batchTimestampMs": (sink.now_us - S // 4) // 1000}
+        place = sink.checkpoint / "offsets" / str(batch)
+        place.write_text(place.read_text().replace("{}", json.dumps(head), 1))
+        sink.batch(batch, [sink.rows([(batch, 10, "x")], seq=batch)])
+    plan = asked(sink, version=3)
+    samples = {(each["from"], each["to"]): each["samples"] for each in plan["edges"]}
+    assert samples["step-0", "step-1"] == ["source/s1"]
+    assert samples["step-1", "step-2"] == []
+    assert samples["step-2", "table:table"] == ["queue/0", "sink"]
+    spans = {each["name"]: each for each in plan["spans"]}
+    assert (spans["batch"]["start_s"], spans["batch"]["seconds"]) == (0, 1)
+    assert spans["choose input"]["seconds"] == 0.75
+    within = ("choose input", "Spark plans and schedules", "slowest task")
+    assert sum(spans[each]["seconds"] for each in within if each in spans) == pytest.approx(1)
+    assert spans["slowest task"]["seconds"] >= spans["merge and write"]["seconds"] > 0
+    assert [each["name"] for each in plan["spans"] if not each["measured"]][-1] == "until the next batch"
+    assert spans["until the next batch"]["seconds"] == 1
 
 
 def test_the_way_of_the_oldest_answer_begins_at_the_partition_that_is_waited_for(sink):

@@ -523,3 +523,22 @@ def test_a_share_to_shed_and_a_cost_stay_in_force_without_instructions():
 
     assert [cost(6), cost(7, {"cost_s": 7.0}), cost(8), cost(9, {})] == [1.0, 7.0, 7.0, 1.0]
     assert batch(10, {"cost_s": None}, policy="linecutting", cost_s=1.0)[0]._queue.monitor.cost_s is None
+
+
+def test_a_shard_samples_its_share_of_the_next_rows_that_leave_once_for_each_request():
+    store = DictStore()
+
+    def sampled(*tables, budget=0, sample=None):
+        shard = QueueShard(1, plan(shards=8), store)
+        shard.run(
+            [to_frame(table) for table in tables], batch_id=7, control=Control(0, budget, sample=sample).to_json()
+        )
+        return shard.sample
+
+    assert sampled(rows(range(9), range(9))) is None
+    assert sampled(sample=4) is None, "no row leaves"
+    found = sampled(budget=5)
+    assert (found.shard, found.version, found.batch, found.columns) == (1, 4, 7, ["k", "t", "v"])
+    assert [each[0] for each in found.rows] == ["k0", "k1", "k2"], "3 of 20 by 8 shards"
+    assert sampled(budget=2, sample=4) is None
+    assert sampled(budget=2, sample=5).rows == [("k7", "7", "7@7"), ("k8", "8", "8@8")]

@@ -166,25 +166,27 @@ def test_a_budget_changes_with_the_next_tick_which_is_due_at_once_and_is_undone(
     assert (offset["budget"], offset["shares"], kept) == (11, [11, 0], [{"budget": 6}] * 2)
     log.put(1, ControlChange("queue/0", "budget", 3, 1))
     log.put(2, ControlChange("queue/1", "budget", "none", 1))
+    log.put(3, ControlChange("queue/1", "sample", "now", 1))
     offset, kept = tick(offset, 3_000_000)
+    assert [control.sample for control in start.controls(offset)] == [4, 4]
     assert (offset["budget"], offset["asked"], offset["shares"], kept) == (
         None,
         "none",
         [None, None],
         [{"budget": "all"}] * 2,
     )
-    log.put(3, ControlChange("queue/1", "budget", "2 seconds", 1))
+    log.put(4, ControlChange("queue/1", "budget", "2 seconds", 1))
     offset, kept = tick(offset, 4_000_000)
     assert (offset["budget"], offset["asked"], kept) == (2000, "2.0 s", [{"budget": "last"}] * 2)
-    log.put(4, ControlChange("queue/1", "budget", None, 1))
+    log.put(5, ControlChange("queue/1", "budget", None, 1))
     offset, kept = tick(offset, 5_000_000)
     assert (offset["budget"], offset["asked"], kept) == (2000, "auto", [{}, {}])
     assert (offset["assumed"], offset["sampled"], offset["drop"]) == ("auto", "auto", 0.0)
-    log.put(5, ControlChange("queue/1", "cost", "0.5 ms", 1))
-    log.put(6, ControlChange("queue/1", "sampleRate", "0.25", 1))
+    log.put(6, ControlChange("queue/1", "cost", "0.5 ms", 1))
+    log.put(7, ControlChange("queue/1", "sampleRate", "0.25", 1))
     offset, kept = tick(offset, 6_000_000)
     assert (offset["assumed"], offset["sampled"], offset["drop"]) == ("0.5 ms", "0.25", 0.75)
     assert kept == [{"drop": 0.75, "cost_s": 0.001}] * 2, "two shards share the machine"
-    log.put(7, ControlChange("queue/1", "cost", "auto", 1))
-    log.put(8, ControlChange("queue/1", "sampleRate", "auto", 1))
+    log.put(8, ControlChange("queue/1", "cost", "auto", 1))
+    log.put(9, ControlChange("queue/1", "sampleRate", "auto", 1))
     assert tick(offset, 7_000_000)[1] == [{"cost_s": None}] * 2, "measured, even if the program has another"
