@@ -114,6 +114,10 @@ have in Spark SQL's ANSI mode: the same types and casts, and the same failures. 
 null where the others fail. Names may be in capitals. Brackets hold optional arguments.
 """
 
+_UNITS = """\
+A unit is MICROSECOND, MILLISECOND, SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER, or YEAR.
+"""
+
 _NUMBERS = (INT, DOUBLE, pa.decimal128(10, 2))
 _TYPES = (BOOLEAN, BYTE, SHORT, LONG, FLOAT, *_NUMBERS, TEXT, DATE, TIMESTAMP, DURATION, pa.list_(INT))
 _PARTS = ("year", "MONTH")
@@ -172,10 +176,14 @@ def _summary(made: Sequence[tuple[Sequence[str], str]]) -> str:
 
 
 def _takes(name: str) -> str:
-    """Return what the error of a call without arguments would ask for."""
+    """Return what the error of a call without arguments would ask for, with units in few words."""
     if name in _TAKES:
         return _TAKES[name]
-    return _error(name).partition(": what CAST")[0]
+    taken = _error(name).partition(": what CAST")[0]
+    listed = re.fullmatch(r"(a unit and two values); the unit is one of (.+)", taken)
+    if listed is None:
+        return taken
+    return "a unit or DAYOFYEAR, and two values" if "DAYOFYEAR" in listed[2] else listed[1]
 
 
 def _row(name: str) -> tuple[str, str, str]:
@@ -194,15 +202,25 @@ def _row(name: str) -> tuple[str, str, str]:
 
 def _rows(names: Iterable[str]) -> Iterator[str]:
     """Yield a row for all functions that take and give the same."""
+    return _together((f"`{written}`", takes, gives) for written, takes, gives in map(_row, names))
+
+
+def _together(rows: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     alike: dict[tuple[str, str], list[str]] = {}
-    for written, *types in map(_row, names):
-        alike.setdefault((types[0], types[1]), []).append(f"`{written}`")
+    for call, takes, gives in rows:
+        alike.setdefault((takes, gives), []).append(call)
     for types, calls in alike.items():
-        yield _cells(", ".join(calls), *types)
+        yield "| " + " | ".join(each.replace("|", "\\|") for each in (", ".join(calls), *types)) + " |"
 
 
-def _cells(*cells: str) -> str:
-    return "| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |"
+def _casts(names: Iterable[str]) -> Iterator[str]:
+    """Yield lines on functions that cast: those named after types, and the others by their types."""
+    types = {name: _gives(name) for name in names}
+    own = ", ".join(f"`{name}`" for name, of in types.items() if name.upper() == of)
+    yield f"`CAST(x AS type)`, `TRY_CAST(x AS type)`, and functions with a type's name convert x:\n{own}."
+    for of in sorted({of for name, of in types.items() if name.upper() != of}):
+        others = " and ".join(f"`{name}`" for name, given in types.items() if given == of and name.upper() != of)
+        yield f"{others} give {of}."
 
 
 def _groups() -> dict[str, list[str]]:
@@ -243,21 +261,21 @@ def _error(name: str) -> str:
     return f"{name}()"
 
 
-def _aggregate_rows() -> Iterable[str]:
+def _aggregate_rows() -> Iterator[tuple[str, str, str]]:
     arguments = {1: "x", 2: "x, y", 3: "x, y, z"}
     for name, (counts, fits, _) in aggregates._KINDS.items():
         if name in aggregates._WITHIN_ALONE:
             continue
         written = " or ".join(f"`{name}({arguments[each]})`" for each in counts)
         of = aggregates._EXPECTED.get(fits, ("any value", ""))[0]
-        yield _cells(written, of, _aggregated(name))
+        yield written, of, _aggregated(name)
     for name in aggregates._WITHIN_ALONE:
-        yield _cells(f"`{name}(y) WITHIN GROUP (ORDER BY x)`", "a number", "DOUBLE")
-    yield _cells("`listagg(x, ', ')`", "a value that becomes text, and a literal", "STRING")
-    yield _cells("`count(*)` or `count(x, …)`", "any values", "BIGINT")
-    yield _cells("`count_if(p)`", "a condition", "BIGINT")
-    yield _cells("`bool_and(p)`", "a condition", "BOOLEAN")
-    yield _cells("`bool_or(p)`", "a condition", "BOOLEAN")
+        yield f"`{name}(y) WITHIN GROUP (ORDER BY x)`", "a number", "DOUBLE"
+    yield "`listagg(x, ', ')`", "a value that becomes text, and a literal", "STRING"
+    yield "`count(*)` or `count(x, …)`", "any values", "BIGINT"
+    yield "`count_if(p)`", "a condition", "BIGINT"
+    yield "`bool_and(p)`", "a condition", "BOOLEAN"
+    yield "`bool_or(p)`", "a condition", "BOOLEAN"
 
 
 def _aggregated(name: str) -> str:
@@ -277,8 +295,8 @@ def page() -> str:
     head = ["| functions | takes | gives |", "|---|---|---|"]
     lines = [_INTRODUCTION]
     for title, names in _groups().items():
-        more = ["`CAST(x AS type)` and `TRY_CAST(x AS type)` are there, too.\n"] if title == "Casts" else []
-        lines += [f"## {title}\n", *more, *head, *_rows(names), ""]
+        rows = [*_casts(names)] if title == "Casts" else [*head, *_rows(names)]
+        lines += [f"## {title}\n", *([_UNITS] if "date_diff" in names else []), *rows, ""]
     names = {**aggregates._ALIASES, "string_agg": "listagg"}
     aliases = sorted((name, of) for name, of in names.items() if name not in aggregates._WITHIN_ALONE)
     lines += [
@@ -287,7 +305,7 @@ def page() -> str:
         "a list may end with `ORDER BY y`; if they do not, it is in the order of its values. Percentiles are exact.",
         "`sum` and `avg` take intervals, too.\n",
         *head,
-        *sorted(_aggregate_rows()),
+        *_together(sorted(_aggregate_rows())),
         "",
         f"Other names: {', '.join(f'`{name}` for `{of}`' for name, of in aliases[:6])}.",
         f"More: {', '.join(f'`{name}` for `{of}`' for name, of in aliases[6:])}.",
