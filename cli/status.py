@@ -91,13 +91,15 @@ def print_controls(path: str, changes: Sequence[str], *, storage: Mapping[str, s
     from rich.table import Table
 
     grid = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("attribute", "value", "changes", "last change"):
+    for title in ("attribute", "value", "changes", "last change, or why not"):
         grid.add_column(title, no_wrap=True)
     for entity in tables.to_json()["entities"]:
         for each in entity["attributes"]:
             unit = "" if each["value"] == "none" else each["unit"]
             value = "" if each["value"] is None else f"{each['value']} {unit}".strip()
-            grid.add_row(f"{entity['id']}.{each['name']}", value, each["mode"], _last_change(each["changed"]))
+            grid.add_row(
+                f"{entity['id']}.{each['name']}", value, each["mode"], _last_change(each["changed"]) or each["why"]
+            )
     console.print(grid)
 
 

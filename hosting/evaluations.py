@@ -132,6 +132,10 @@ class Evaluations:
         """True if an evaluation lags behind its low-watermark."""
         return any(each["behind"] for each in self._known.values())
 
+    def is_behind(self, name: str) -> bool:
+        """Return whether an evaluation lags behind its low-watermark."""
+        return name in self._known and self._known[name]["behind"]
+
     def _held(self) -> list[dict[str, Any]]:
         known = [each for each in self._known.values() if each["clock"] == "event" and each["due"] is not None]
         return [each for each in known if is_finite(each["due"])]

@@ -271,7 +271,8 @@ class HostedBatches:
         staying = [table for number, table in tables.items() if number not in outcome.failed]
         sink.discard(failed, staged)
         offsets = offsets_digest(read_offsets(self._folder, command.batch))
-        return sink.commit(staying, staged, command.batch, offsets)
+        bounds = outcome.bounds(self._plans(command.version).queries)
+        return sink.commit(staying, staged, command.batch, offsets, bounds)
 
     def _sink(self, df: DataFrame) -> ResultTables:
         if self._tables is None:

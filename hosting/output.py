@@ -231,17 +231,18 @@ class OutputControl:
     The kinds are: ``rows``, a frame for a query's table; ``begun``, the query's first batch, in which its table
     restarts even without rows; ``failed``, a query of which nothing is kept; ``late``, a stream's rows below the
     low-watermark of some queries in this shard; ``waiting``, queries with results in this shard that this batch does
-    not emit.
+    not emit; ``reached``, the low-watermark of a domain; ``behind``, queries that this shard has not evaluated so far.
     """
 
     kind: str
     query: int = -1  # the incarnation; -1 for ``late`` and ``waiting``
-    name: str = ""  # of the query, or of the stream if ``late``
+    name: str = ""  # of the query, of the stream if ``late``, or of the domain if ``reached``
     bucket: int = 0
     reason: str = ""
     complete_from: int | None = None  # event time in µs from which results are complete; None if never certain
+    complete_to: int | None = None  # the low-watermark in µs, if ``reached``
     count: int = 0  # number of late or of merged rows
-    queries: tuple[int, ...] = ()  # those with late rows, or those that wait
+    queries: tuple[int, ...] = ()  # those with late rows, those that wait, or those that are behind
     since: tuple[int, ...] = ()  # oldest arrival in µs behind the results of each query that waits
     took_s: float = field(default=0.0, compare=False)  # seconds in which a task merged the rows
 
@@ -323,6 +324,13 @@ class ResultOutput:
             leaving = OutputControl("late", name=stream, count=count, queries=tuple(queries))
             self._out.put(self._shard(domain.name), leaving.control())
 
+    def reach(self, domains: Mapping[str, int], behind: Iterable[int]) -> None:
+        """Emit the low-watermarks of some domains, and the queries that are not evaluated up to them."""
+        for name, low in sorted(domains.items()):
+            self._out.put(self._shard(name), OutputControl("reached", name=name, complete_to=low).control())
+        if lagging := tuple(sorted(set(behind))):
+            self._out.put(self._shard("behind"), OutputControl("behind", queries=lagging).control())
+
     def _failures(self) -> None:
         """Emit the failures of this shard, those of earlier batches included."""
         names = {number: each.name for number, each in self._plan.queries.items()}
@@ -355,11 +363,26 @@ class BatchOutcome:
     waiting: dict[int, int] = dataclasses.field(default_factory=dict[int, int])
     # Seconds in which tasks merged a table's rows
     took_s: dict[int, float] = dataclasses.field(default_factory=dict[int, float])
+    # Low-watermark in µs, by domain
+    reached: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    # Queries that are not evaluated up to it
+    behind: set[int] = dataclasses.field(default_factory=set[int])
 
     def fail(self, number: int, name: str, reason: str) -> None:
         """Record a failure. The reason that sorts first counts, so the order of the calls does not matter."""
         known = self.failed.get(number, (name, reason))
         self.failed[number] = name, min(known[1], reason)
+
+    def bounds(self, queries: Mapping[int, PlacedQuery]) -> dict[str, dict[str, int]]:
+        """Return the bounds up to which the results of this batch have the rows of each stream, by the query's name.
+
+        A query without a low-watermark, or that has not reached it, has none.
+        """
+        return {
+            query.name: dict.fromkeys(query.domain.streams, self.reached[query.domain.name])
+            for number, query in queries.items()
+            if query.domain.name in self.reached and number not in self.behind and number not in self.waiting
+        }
 
 
 def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
@@ -385,6 +408,11 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
             case "waiting":
                 for number, since in zip(leaving.queries, leaving.since, strict=True):
                     outcome.waiting[number] = min(since, outcome.waiting.get(number, since))
+            case "reached":
+                assert leaving.complete_to is not None
+                outcome.reached[leaving.name] = leaving.complete_to
+            case "behind":
+                outcome.behind.update(leaving.queries)
             case kind:
                 raise ValueError(f"a row of the kind {kind!r} left the second stage")
     return outcome

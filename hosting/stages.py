@@ -90,6 +90,9 @@ class StageShard(ABC):
                 self._emit(each, *found)
         now_us = self._now_us
         self._results.close(self._stamp(now_us, now_us))
+        lagging = (name for name in evaluations if self.evaluations.is_behind(name))
+        behind = [number for name in lagging for job in evaluations[name].jobs.values() for number in job.ids]
+        self._results.reach(self._reached(), behind)
         self._close()
         write_head(self._store, self._identity, self._to_json())
         return self._out.table() if len(self._out) else None
@@ -114,6 +117,10 @@ class StageShard(ABC):
     @abstractmethod
     def _begin(self, job: PlanEvaluation, complete_from: int | None, since: int | None) -> None:
         """Emit that a job has made its first step."""
+
+    def _reached(self) -> dict[str, int]:
+        """Return the low-watermarks of the domains; one shard of the last stage has them."""
+        return {}
 
     def _close(self) -> None:  # noqa: B027
         """Emit what follows all results."""
@@ -404,6 +411,13 @@ class SecondShard(StageShard):
                     frame = frame.filter(due)
                 found[node] = frame
         return None if waits else found
+
+    def _reached(self) -> dict[str, int]:
+        domains = {each.domain.name: each.domain for each in self.plan.queries.values()}
+        if self.shard:
+            return {}
+        found = {name: self._heard.moment(each, self.plan.shards)[0].low_watermark for name, each in domains.items()}
+        return {name: low for name, low in found.items() if low is not None}
 
     @property
     def _now_us(self) -> int:

@@ -101,18 +101,18 @@ def summarise(
     last: CommitSummary | None,
     clock_us: Callable[[], int],
     *,
-    even_empty: bool = False,
+    anew: bool = False,
 ) -> CommitSummary | None:
-    """Return the summary of a batch; None if there is nothing to record, such as no rows unless `even_empty`.
+    """Return the summary of a batch; None if there is nothing to record, such as no rows.
 
-    `last` is the summary of the query's commit before.
+    `last` is the summary of the query's commit before. A batch that begins the table `anew` is recorded in any case.
     """
-    marks = dict(last.low_watermarks) if last else {}
+    marks = dict(last.low_watermarks) if last and not anew else {}
     for result in results:
         for feed, bound in result.bounds.items():
             marks[feed] = later_bound(marks[feed], bound) if feed in marks else bound
     rows = sum(result.rows for result in results)
-    if not even_empty and rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
+    if not anew and rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
         return None
     updates = sum(result.updates for result in results)
     tally = merged.tally

@@ -215,7 +215,7 @@ class BatchCommit:
                 base,
                 state.last_summary(table.writer, None if last is None else last.version),
                 self._clock_us,
-                even_empty=start.begins,
+                anew=start.begins,
             )
             if summary is None:
                 return None, last

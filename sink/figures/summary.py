@@ -16,6 +16,7 @@ from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts, journaled_at_us, offsets_in
 from ...core.feedback.reports import read_queues
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from ...delta_format.latest_table import METADATA_KEY, NOTHING_YET, recorded_under
 from ...delta_format.log import commit_info, commit_infos, entry_place
 from ...storage.folder import TableFolder
@@ -412,6 +413,13 @@ def complete_up_to_us(low_watermark: Any) -> int | None:
     if not isinstance(low_watermark, str) or low_watermark == NOTHING_YET:
         return None
     return int(np.datetime64(low_watermark.removesuffix("Z"), "us").astype(np.int64))
+
+
+def recorded_bound(bound: int) -> str | None:
+    """Return a bound in epoch microseconds as commits record it."""
+    if bound == AFTER_ALL:
+        return None
+    return NOTHING_YET if bound == BEFORE_ALL else f"{np.datetime64(bound, 'us')}Z"
 
 
 def history_note(summary: CommitSummary) -> str:

@@ -9,6 +9,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ...conf.errors import SchemaError, TableError, UpstreamError
@@ -16,8 +17,9 @@ from ...conf.units import now_us
 from ...delta_format.latest_table import BUCKET
 from ...storage.folder import TableFolder, folder_at
 from ..commit.commit import BatchCommitter, CommitTable, TableCommit, TableStart, for_each, put_change, together
-from ..figures.summary import APP_PREFIX
+from ..figures.summary import APP_PREFIX, recorded_bound
 from ..maintenance.runner import maintain
+from ..merge.task import Arrivals, TaskResult
 from ..spec.layout import check_demands
 from ..spec.maintenance_rules import MaintenanceRules, retention_properties
 from ..table.contents import LOG, LOG_FILE, check_free, every_file, files_in_log, is_own
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from ..commit.commit import Tables
     from ..commit.last_commit import LastCommit
     from ..figures.summary import CommitSummary
-    from ..merge.task import TaskResult
     from ..spec.layout import Layout
     from .result_table import ResultTable, StagedFiles
 
@@ -250,12 +251,14 @@ class ResultTables:
         results: Mapping[str, Sequence[bytes]],
         batch_id: int,
         offsets: str | None,
+        bounds: Mapping[str, Mapping[str, int]] | None = None,
     ) -> dict[str, CommitSummary]:
         """Make a batch visible in all tables, once in each; return the summaries of the commits made.
 
         Pass the tables of all active queries, with or without `results`. An absent table is created, and the first
         batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
-        others are committed, and a repeat of the batch commits the rest.
+        others are committed, and a repeat of the batch commits the rest. `bounds` has the low-watermarks of streams in
+        microseconds, by the query's name.
         """
         last = self._committer.last()
         present = {table.name: table for table in tables}
@@ -266,7 +269,7 @@ class ResultTables:
             if results.get(name) or name not in last or last[name].incarnation != table.query_id
         ]
         return self._committer.commit(
-            self._staged(due, results), batch_id, offsets, names=present, threads=self._threads_for(due)
+            self._staged(due, results, bounds or {}), batch_id, offsets, names=present, threads=self._threads_for(due)
         )
 
     def discard(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> None:
@@ -274,11 +277,18 @@ class ResultTables:
         due = [table for table in tables if results.get(table.name)]
         self._committer.discard(self._staged(due, results), self._threads_for(due))
 
-    def _staged(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> Tables:
+    def _staged(
+        self,
+        tables: Iterable[ResultTable],
+        results: Mapping[str, Sequence[bytes]],
+        bounds: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    ) -> Tables:
         found: Tables = {}
         for table in tables:
             staged = staged_in(results.get(table.name, ()))
-            found[table.name] = QueryTable(table, self.host, staged), [each.result for each in staged]
+            marks = {stream: recorded_bound(bound) for stream, bound in bounds.get(table.name, {}).items()}
+            heard = [TaskResult((), 0, 0, Arrivals.of(None), marks)] if marks else []
+            found[table.name] = QueryTable(table, self.host, staged), [*(each.result for each in staged), *heard]
         return found
 
     def _threads_for(self, tables: Iterable[ResultTable]) -> int:

@@ -18,6 +18,7 @@ from upstream.hosting.evaluations import PlanEvaluation, StepResult
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import Outbox
 from upstream.hosting.output import (
+    BatchOutcome,
     DeferredChanges,
     KnownQueries,
     OutputControl,
@@ -117,6 +118,18 @@ def test_late_rows_are_counted_for_the_queries_that_miss_them():
     assert OutputControl.of(control) == OutputControl("late", name="buses", count=2, queries=(7, 8))
     assert out.table().column("frame").null_count == 1
     assert out.table().schema.field("frame").type == pa.binary()
+
+
+def test_a_query_is_complete_to_its_low_watermark_if_all_shards_have_evaluated_it_and_nothing_waits():
+    results, out = sent(begun())
+    domain = PLAN.queries[7].domain.name
+    results.reach({domain: 1_500_000}, [8])
+    outcome = outcome_of((each, None) for each in out.table().column("control").to_pylist())
+    assert outcome.bounds(PLAN.queries) == {"q": {"buses": 1_500_000}}
+    outcome.waiting[7] = 3
+    assert outcome.bounds(PLAN.queries) == {}
+    outcome.waiting.clear()
+    assert BatchOutcome().bounds(PLAN.queries) == {}
 
 
 def test_results_of_queries_that_are_not_served_wait_until_they_are():

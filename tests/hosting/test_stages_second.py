@@ -70,8 +70,8 @@ def test_changes_of_all_shards_meet_below_the_least_low_watermark():
         shard.heard(1, 6),
     ]
     found = shard.run(rows)
-    assert [each.kind for each, _ in found] == ["begun", "rows"]
-    assert found[1][1]["n"] == [2]
+    assert [each.kind for each, _ in found] == ["begun", "rows", "reached"]
+    assert (found[1][1]["n"], found[2][0].complete_to) == ([2], 6)
     assert found[1][1]["_upstream"][0]["first_arrival"].timestamp() * 1e6 == 40
     found = shard.run([shard.heard(0, 9), shard.heard(1, 8)])
     assert found[0][1]["n"] == [3]
@@ -82,7 +82,7 @@ def test_it_waits_until_all_shards_have_spoken():
     shard = Shard()
     assert shard.run([shard.changes(0, ("a", 3, 1)), shard.heard(0, 9)]) == []
     assert shard.run([shard.heard(1, None)]) == []
-    assert [each.kind for each, _ in shard.run([shard.heard(1, 9)])] == ["begun", "rows"]
+    assert [each.kind for each, _ in shard.run([shard.heard(1, 9)])] == ["begun", "rows", "reached"]
 
 
 def test_it_is_whole_when_what_it_is_given_is():
@@ -97,7 +97,7 @@ def test_a_query_that_begins_later_is_given_all_again():
     both = [shard.heard(0, 9), shard.heard(1, 9)]
     shard.run([shard.changes(0, ("a", 3, 1)), *both])
     found = shard.run([shard.changes(0, ("a", 3, 1), version=2), *both], version=2)
-    assert [(each.kind, each.query) for each, _ in found] == [("failed", 2)]
+    assert [(each.kind, each.query) for each, _ in found] == [("failed", 2), ("reached", -1)]
     assert "divi" in found[0][0].reason.lower()
 
 

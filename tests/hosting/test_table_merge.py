@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 import pytest
-from kit.continuous import BUSES
+from kit.continuous import BUSES, TRADE
 from kit.hosting import scanned
 from kit.local_host import LocalHost
 
@@ -22,6 +22,7 @@ from upstream.hosting.output import OutputControl, outcome_of
 from upstream.hosting.registry import registry_at
 from upstream.hosting.table_merge import GivenForTables, MergeStep, tables_of
 from upstream.operators.runtime.pack import PACKED
+from upstream.sink.figures.waits import complete_to
 from upstream.sink.results.result_tables import ResultTables
 
 SHARDS = 3
@@ -34,6 +35,7 @@ class Job:
         self.checkpoint = str(place / "checkpoint")
         opened(self.checkpoint, str(place / "lake"), SHARDS)
         define_stream(self.checkpoint, BUSES)
+        define_stream(self.checkpoint, TRADE)
         registry_of = functools.partial(registry_at, self.checkpoint)
         self.plans = HostPlans(registry_of, range(SHARDS))
         self.host = LocalHost(registry_of, SHARDS)
@@ -59,7 +61,9 @@ class Job:
                 found += [(row["control"], row["staged"]) for row in batch.to_pylist()]
         outcome = outcome_of(found)
         staged = {tables[number].name: each for number, each in outcome.staged.items()}
-        self.sink.commit(tables.values(), staged, self.batch, None)
+        self.commits = self.sink.commit(
+            tables.values(), staged, self.batch, None, outcome.bounds(self.plans(self.version).queries)
+        )
         return outcome
 
     def rows(self, name):
@@ -74,13 +78,13 @@ def packed(left):
     return pa.table([nothing, pa.array([each.frame for each in left], pa.binary()), pa.array(controls)], schema=PACKED)
 
 
-def buses(*rows, deleted=None):
+def buses(*rows, deleted=None, bounds=None):
     """Rows of vehicle, route, speed and second."""
     columns = list(zip(*rows, strict=True))
     columns[-1] = [second * 1_000_000 for second in columns[-1]]
     arrays = [pa.array(each, field.type) for each, field in zip(columns, BUSES.schema, strict=True)]
     frame = pl.from_arrow(pa.table(arrays, schema=BUSES.schema))
-    return scanned(BUSES, frame, [second for *_, second in rows], deleted=deleted)
+    return scanned(BUSES, frame, [second for *_, second in rows], bounds, deleted=deleted)
 
 
 def test_groups_that_keys_leave_and_enter_reach_the_tables_once(tmp_path):
@@ -101,6 +105,21 @@ def test_groups_that_keys_leave_and_enter_reach_the_tables_once(tmp_path):
     job.commit(job.left(buses(("c", "r3", 1, 6))), tasks=5)
     assert [row[-2:] for row in job.rows("per_route")] == [("r2", 1), ("r3", 1)]
     assert job.rows("fast") == [("a", 30.0)]
+
+
+def test_a_tables_commit_has_the_time_up_to_which_its_rows_are_complete(tmp_path):
+    job = Job(tmp_path)
+    job.register("fast", "SELECT vehicle_id FROM LATEST(buses)")
+    job.commit(job.left(buses(("a", "r1", 5, 1), bounds={"f": 9_000_000, "g": 8_000_000})))
+    assert complete_to(job.commits["fast"]) == "1970-01-01 00:00:08 UTC"
+    assert job.commits["fast"].low_watermark == "1970-01-01T00:00:08.000000Z", "as in other tables"
+    job.commit(job.left(buses(("b", "r1", 5, 9), bounds={"f": None, "g": None})))
+    assert (complete_to(job.commits["fast"]), job.commits["fast"].rows) == ("the end", 1)
+    # Another query by that name begins anew, with its own streams.
+    job.version = record(job.checkpoint, Change("drop", "fast")).version
+    job.register("fast", "SELECT sym FROM trade")
+    job.commit(job.left(buses(("c", "r1", 5, 3))))
+    assert complete_to(job.commits["fast"]) == "no known time"
 
 
 def test_late_rows_of_two_shards_are_two(tmp_path):

@@ -169,7 +169,7 @@ class Tables:
             elif leaving.kind == "late":
                 self.late[leaving.name] += leaving.count
             else:
-                assert leaving.kind == "waiting"
+                assert leaving.kind in ("waiting", "reached", "behind")
                 self.waiting.update(leaving.queries)
         self.written = set(parts)
         for query, tables in parts.items():
