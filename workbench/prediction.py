@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..operators.capacity.simulation import PLANNED, ArrivalTrace, Prediction, S
 from ..operators.queue.queue import Policy
 from ..sink.figures.summary import run_figures
 from ..storage.folder import TableFolder
+from .plan_graph import stored_steps
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -137,23 +139,14 @@ def measured(table: WatchedTable) -> dict[str, Any]:
     if len(mine) < 3:
         return {"load": None, "seen": None, "notes": ["A measurement needs three commits of the query."]}
     last, later = mine[-1], mine[1:]
-    span_s = max((last.committed_at_us - mine[0].committed_at_us) / 1e6, 1e-3)
-    keys = max(last.keys or 0, last.pending or 0)
-    rate = sum(_arrived(each) for each in later) / span_s
+    span_s = _span_s(mine)
     applied = sum(each.applied for each in later)
-    cost_us, fixed_us, note = _cost(table, mine)
-    skew = _skew(mine, keys, rate, span_s)
-    backlog = bool(last.pending)
+    cost_us, fixed_us, note = _served_cost(table, mine) or _cost(mine, list(map(_served, mine)))
+    load = _load(mine, cost_us, fixed_us)
+    unseen = ["The commits do not show the skew of updates over keys."] if load["skew"] is None else []
     figures = run_figures(mine)
     return {
-        "load": {
-            "rate": rate,
-            "keys": max(keys, 1),
-            "skew": skew,
-            "cost_us": cost_us,
-            "fixed_us": fixed_us,
-            "budget": max(round(applied / len(later)), 1) if backlog else None,
-        },
+        "load": load,
         "seen": None
         if figures is None
         else {
@@ -165,35 +158,127 @@ def measured(table: WatchedTable) -> dict[str, Any]:
             "commits": len(mine),
             "seconds": span_s,
         },
-        "notes": [note, *([] if skew is not None else ["The commits do not show the skew of updates over keys."])],
+        "notes": [note, *unseen],
     }
+
+
+def _span_s(commits: Sequence[CommitSummary]) -> float:
+    return max((commits[-1].committed_at_us - commits[0].committed_at_us) / 1e6, 1e-3)
+
+
+def _load(commits: Sequence[CommitSummary], cost_us: float, fixed_us: float) -> dict[str, Any]:
+    """Return the parameters of a question about the load that some commits show."""
+    last, later = commits[-1], commits[1:]
+    keys, span_s = max(last.keys or 0, last.pending or 0), _span_s(commits)
+    rate = sum(_arrived(each) for each in later) / span_s
+    applied = sum(each.applied for each in later)
+    return {
+        "rate": rate,
+        "keys": max(keys, 1),
+        "skew": _skew(commits, keys, rate, span_s),
+        "cost_us": cost_us,
+        "fixed_us": fixed_us,
+        "budget": max(round(applied / len(later)), 1) if last.pending else None,
+    }
+
+
+_WINDOWS, _FEWEST = 12, 5
+
+
+def past_predictions(commits: Sequence[CommitSummary], policy: Policy, seconds: float = 1.0) -> dict[str, Any]:
+    """Return what would have been predicted from each stretch of a query's commits for the next one, and what was seen.
+
+    `policy` is that of the queue. The time goes to the newest stretches; staleness is of a random key at a random
+    moment. `median` is of the ratios of predicted to seen; nine in ten are within the `factor` of 1.
+    """
+    mine = [each for each in commits if each.query_id == commits[-1].query_id] if commits else []
+    length = max(len(mine) // _WINDOWS, _FEWEST)
+    parts = [mine[at : at + length] for at in range(len(mine) % length, len(mine), length)]
+    until_s, found = time.monotonic() + seconds, list[dict[str, Any]]()
+    for before, after in reversed(list(pairwise(parts))):
+        figures = run_figures(after)
+        if time.monotonic() > until_s or figures is None or figures.over_time is None:
+            continue
+        cost_us, fixed_us, _ = _cost(before, [each.applied for each in before])
+        load = _load(before, cost_us, fixed_us)
+        load["skew"] = load["skew"] or 0.0
+        question = Question(policies=(policy,), seeds=1, **load)
+        seen = sum(figures.over_time) / 2
+        if question.rate <= 0 or seen <= 0 or _too_large(question):
+            continue
+        (predicted,) = predict(question, FIRST).predictions
+        found.append({"at_us": after[-1].committed_at_us, "predicted": predicted.mean, "seen": seen})
+    found.reverse()
+    ratios = np.array([each["predicted"] / each["seen"] for each in found])
+    errors = np.abs(np.log(np.maximum(ratios, 1e-9)))
+    return {
+        "policy": policy,
+        "commits": length,
+        "stretches": [{**each, "ratio": float(ratio)} for each, ratio in zip(found, ratios, strict=True)],
+        "median": float(np.median(ratios)) if found else None,
+        "factor": float(np.exp(np.quantile(errors, 0.9))) if found else None,
+    }
+
+
+def policy_in_force(table: WatchedTable) -> Policy:
+    """Return the policy that predicts a table's query: that of its queue, or one that serves each key once a batch."""
+    steps = [] if table.checkpoint is None else stored_steps(TableFolder(table.checkpoint, table.storage), ())
+    found = [each["changeable"]["policy"] for each in steps if "policy" in each["changeable"]]
+    policy = found[0] if found else "in-place"
+    return cast("Policy", "linecutting" if policy == "auto" else policy)
+
+
+def _too_large(question: Question) -> str | None:
+    """Return how large a question is, if it is too large for a browser."""
+    rows = question.rate * extent(question, FIRST)[1] / 1e6
+    if question.keys <= _MOST_KEYS and rows <= _MOST_ROWS:
+        return None
+    return f"{question.keys:,} keys, and {rows:,.0f} rows until the state is steady"
 
 
 def _arrived(summary: CommitSummary) -> int:
     return summary.updates if summary.queue is None else summary.queue.arrived
 
 
-def _cost(table: WatchedTable, commits: Sequence[CommitSummary]) -> tuple[float, float, str]:
-    """Return the microseconds of a row and of a batch besides its rows, and how they were found."""
+def _served_cost(table: WatchedTable, commits: Sequence[CommitSummary]) -> tuple[float, float, str] | None:
+    """Return the same as :func:`_cost` from the reports of the steps after the queue; None without any."""
+    if table.checkpoint is None:
+        return None
+    try:
+        place = TableFolder(queue_folder(table.checkpoint), table.storage)
+        served = [each for each in read_reports(place, ServiceReport) if each.rows]
+    except (OSError, ValueError, UpstreamError):
+        return None
+    if not served:
+        return None
+    took_us = max(each.ended_us for each in served) - min(each.began_us for each in served)
+    cost_us = max(took_us / sum(each.rows for each in served), 0.01)
+    mean_us = _span_s(commits) * 1e6 / (len(commits) - 1)
+    mean_rows = max(sum(_served(each) for each in commits[1:]) / (len(commits) - 1), 1.0)
+    return cost_us, max(mean_us - cost_us * mean_rows, 0.0), "Costs are those of the steps after the queue."
+
+
+def _served(summary: CommitSummary) -> int:
+    return summary.rows if summary.queue is None else summary.applied
+
+
+def _cost(commits: Sequence[CommitSummary], served: Sequence[int]) -> tuple[float, float, str]:
+    """Return the microseconds of a row and of a batch besides its rows, and how they were found.
+
+    `served` has the rows of each commit.
+    """
     batch_us = np.diff([each.committed_at_us for each in commits]).astype(np.float64)
-    rows = np.array([each.applied if each.queue is not None else each.rows for each in commits[1:]], np.float64)
+    rows = np.array(served[1:], np.float64)
     mean_us, mean_rows = float(batch_us.mean()), max(float(rows.mean()), 1.0)
-    if table.checkpoint is not None:
-        try:
-            place = TableFolder(queue_folder(table.checkpoint), table.storage)
-            served = [each for each in read_reports(place, ServiceReport) if each.rows]
-        except (OSError, ValueError, UpstreamError):
-            served = []
-        if served:
-            took_us = max(each.ended_us for each in served) - min(each.began_us for each in served)
-            count = sum(each.rows for each in served)
-            cost_us = max(took_us / count, 0.01)
-            return cost_us, max(mean_us - cost_us * mean_rows, 0.0), "Costs are those of the steps after the queue."
     if len(rows) > 4 and float(rows.std()) > 0.05 * mean_rows:
         slope, fixed = (float(each) for each in np.polyfit(rows, batch_us, 1))
         if slope > 0 and fixed >= 0:
             return slope, fixed, "Costs are a straight line through the times between commits."
-    return max(mean_us / mean_rows, 0.01), 0.0, "Costs are the time between commits over their rows: at most so much."
+    if commits[-1].pending:
+        return max(mean_us / mean_rows, 0.01), 0.0, "Costs are the time between commits over their rows."
+    # Any division gives the present length of a batch.
+    half_us = mean_us / 2
+    return max(half_us / mean_rows, 0.01), half_us, "Costs are the time between commits, half of it for the rows."
 
 
 def _skew(commits: Sequence[CommitSummary], keys: int, rate: float, span_s: float) -> float | None:
@@ -229,10 +314,10 @@ def _skew(commits: Sequence[CommitSummary], keys: int, rate: float, span_s: floa
 def answer_quickly(question: Question, seconds: float = _SECONDS) -> dict[str, Any]:
     """Return rough predictions, policy by policy until the time is over, with those that are left out."""
     server, until_us, _ = extent(question, FIRST)
-    rows = question.rate * until_us / 1e6
-    if question.keys > _MOST_KEYS or rows > _MOST_ROWS:
+    size = _too_large(question)
+    if size is not None:
         raise OptionError(
-            f"{question.keys:,} keys, and {rows:,.0f} rows until the state is steady",
+            size,
             expected=f"at most {_MOST_KEYS:,} keys and {_MOST_ROWS:,} rows in a browser",
             hint="ask for fewer rows per batch or per second, or run `upstream plan`, which has no such limit",
         )
@@ -287,10 +372,15 @@ def routes(bench: Bench) -> list[Route]:
     def load(request: Request) -> dict[str, Any]:
         return measured(bench.watch.table(request.query_params.get("table")))
 
+    def past(request: Request) -> dict[str, Any]:
+        table = bench.watch.table(request.query_params.get("table"))
+        return past_predictions([summary for _, summary in table.commits], policy_in_force(table))
+
     def answer(request: Request) -> dict[str, Any]:
         return answer_quickly(question_of(request.state.body))
 
     return [
         bench.endpoint("/api/v1/load", load),
+        bench.endpoint("/api/v1/predictions", past),
         bench.endpoint("/api/v1/plan", answer, methods=["POST"]),
     ]

@@ -1,10 +1,13 @@
 """The load that commits show, and predictions for it within the time of a request."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from kit.scenes import Scene
 
 from upstream.conf.errors import OptionError
+from upstream.sink.merge.task import Arrivals
 from upstream.workbench import prediction
 from upstream.workbench.watch import Watch
 
@@ -30,7 +33,8 @@ def test_a_query_without_a_queue_has_the_rate_keys_and_skew_of_its_commits(tmp_p
     assert found["load"]["rate"] == pytest.approx(300, rel=0.01)
     assert found["load"]["skew"] == pytest.approx(1.0, abs=0.15)
     assert found["load"]["budget"] is None
-    assert found["load"]["cost_us"] == pytest.approx(1e6 / 300, rel=0.3)
+    assert found["load"]["cost_us"] * 300 == pytest.approx(5e5, rel=0.3), "half of the time between commits"
+    assert found["load"]["fixed_us"] == pytest.approx(5e5, rel=0.3)
     assert found["seen"]["over_time"][0] <= found["seen"]["over_time"][1]
 
 
@@ -40,6 +44,37 @@ def test_a_query_with_a_queue_has_the_cost_of_the_steps_after_it(tmp_path):
     assert load["rate"] == pytest.approx(10_000, rel=0.05), "both shards together"
     assert load["cost_us"] == pytest.approx(500), "half a second for two times 500 rows"
     assert load["budget"] is not None
+
+
+def simulated(rates, keys=400, fixed_us=500_000, cost_us=1_000):
+    """Commits of a query whose batches take all rows that came during the batch before."""
+    random, commits, begun, now = np.random.default_rng(3), [], 0, fixed_us
+    for rate in rates:
+        rows = max(random.poisson(rate * (now - begun) / 1e6), 1)
+        at = np.sort(random.uniform(begun, now, rows)).astype(np.int64)
+        _, first = np.unique(random.integers(0, keys, rows), return_index=True)
+        before, begun, now = now if commits else None, now, now + fixed_us + rows * cost_us
+        arrivals = Arrivals.of(at[first])
+        commits.append(
+            SimpleNamespace(
+                query_id="q", committed_at_us=now, rows=rows, updates=rows, applied=len(first), keys=keys, queue=None,
+                superseded=rows - len(first), pending=None, oldest=None, target_met=None, ages=arrivals.ages(now),
+                area=arrivals.area(now, before),
+            )
+        )  # fmt: skip
+    return commits
+
+
+def test_predictions_from_earlier_commits_are_what_later_ones_show():
+    found = prediction.past_predictions(simulated([500] * 120), "in-place", seconds=60)
+    assert (found["commits"], len(found["stretches"])) == (10, 11)
+    assert found["median"] == pytest.approx(1, abs=0.25)
+    assert found["factor"] < 1.4
+    # When the load changes, the stretch before predicts what is no longer there.
+    changed = prediction.past_predictions(simulated([500] * 110 + [20] * 10), "in-place", seconds=60)
+    assert changed["stretches"][-1]["ratio"] > 5
+    assert prediction.past_predictions([], "in-place")["median"] is None
+    assert prediction.past_predictions(simulated([500] * 120), "in-place", seconds=-1)["stretches"] == []
 
 
 def test_nothing_is_measured_before_three_commits(tmp_path):

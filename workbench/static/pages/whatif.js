@@ -1,6 +1,6 @@
 // What would help? Staleness of each policy as predicted for a load, beside what is seen.
 
-import { count, duration, el, empty, grid, percent, problem, replace, section } from "../dom.js";
+import { clock, count, duration, el, empty, grid, percent, problem, replace, section } from "../dom.js";
 
 export const title = "What if";
 export const order = 9;
@@ -27,7 +27,8 @@ export async function render(root, api) {
   const times = [0.5, 2, 10].map((by) => el("button", { class: "button", type: "button", onclick: () => scale(by) }, `${by} × the rate`));
   const measured = el("button", { class: "button", type: "button", onclick: () => fill() }, "As measured");
   const answer = el("div", { class: "stack" });
-  root.append(form, el("div", { class: "row" }, button, measured, times), notes, answer);
+  const before = el("div", { class: "stack" });
+  root.append(form, el("div", { class: "row" }, button, measured, times), notes, answer, before);
   let load = null;
   let seen = null;
 
@@ -95,6 +96,27 @@ export async function render(root, api) {
     );
   }
 
+  function past(found) {
+    if (!found.stretches.length) return;
+    replace(
+      before,
+      section(
+        "How good the last predictions were",
+        el("p", { class: "muted" }, `Each is made from ${found.commits} commits, for the ${found.commits} after them, with the policy ${found.policy}. The median is ${found.median.toFixed(2)} × what was seen; nine in ten are within a factor of ${found.factor.toFixed(2)}.`),
+        grid(
+          [
+            { label: "until", node: (each) => clock(each.at_us) },
+            { label: "predicted", num: true, text: (each) => duration(each.predicted) },
+            { label: "seen", num: true, text: (each) => duration(each.seen) },
+            { label: "ratio", num: true, text: (each) => each.ratio.toFixed(2) },
+          ],
+          found.stretches.toReversed(),
+          { caption: "Mean staleness as predicted from earlier commits, and as seen" },
+        ),
+      ),
+    );
+  }
+
   if (api.table) {
     const found = await api.get("/load");
     load = found.load;
@@ -103,6 +125,7 @@ export async function render(root, api) {
     if (load) {
       fill();
       await ask();
+      api.get("/predictions").then(past, () => {}); // without them, the rest of the page stands
     }
   }
   if (!load) {
