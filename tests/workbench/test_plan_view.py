@@ -8,6 +8,7 @@ from kit.sink import Sink
 
 from upstream.core.feedback.checkpoint_layout import queue_folder, windows_folder, write_plan_record, write_steps
 from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
+from upstream.hosting.journal import Change, Journal
 from upstream.storage.folder import TableFolder
 
 from .hosted import NOW_US, Job, S, page, planned, register, source, state
@@ -214,8 +215,14 @@ def test_the_steps_before_a_stream_are_shown_before_it(job):
 
 
 def test_a_job_of_many_queries_is_shown_in_parts(job):
-    for number in range(9):
-        register(str(job.checkpoint), f"more_{number}", f"SELECT COUNT(*) AS n{number} FROM LATEST(buses)")
+    text = "SELECT route_id, COUNT(*) AS n{} FROM LATEST(buses) GROUP BY route_id"
+    parts = tuple(Change("create", f"more_{number}", text.format(number)) for number in range(998))
+    Journal(str(job.checkpoint)).put(3, Change("apply", "", parts=parts))
+    job.plan(version=3)
     plan = asked(job, limit=5)
     assert [each["kind"] for each in plan["nodes"]] == ["source", *["query"] * 5, "more"]
-    assert nodes(plan)["more"]["title"] == "and 6 more queries"
+    assert nodes(plan)["more"]["title"] == "and 995 more queries"
+    assert len(json.dumps(asked(job, limit=200))) < 300_000
+    one = json.dumps(asked(job, root="query:more_7"))
+    assert "more_8" in one, "a part that all share names others"
+    assert len(one) < 300_000
