@@ -15,7 +15,6 @@ from ..language.catalog import function_of
 from ..language.statements import Kind
 from ..operators.relations.plan.nodes import Stream, walk
 from ..sink.commit.last_commit import read_query_id
-from ..sink.results.result_tables import refuse_foreign
 from ..storage.folder import folder_at
 from .host_plan import rehearse
 from .journal import (
@@ -398,6 +397,8 @@ def drop_query(
     """
     if not delete_table:
         return record(checkpoint, Change("drop", name))
+    from ..sink.results.result_tables import refuse_foreign  # it imports Spark
+
     registry = registry_now(checkpoint)
     spelled = known_name(name, registry.queries, "query")
     refuse_foreign(registry.settings.table_of(spelled), spelled, _host(checkpoint), options)

@@ -29,7 +29,6 @@ from ..core.feedback.control import (
 )
 from ..core.feedback.offsets import journaled_offsets
 from ..core.feedback.reports import RowSample, read_reports, sample_folder
-from ..hosting.edits import record
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegistryTexts
 from ..sink.table.table import recorded_options
@@ -164,6 +163,8 @@ class ControlTables:
             )
         version = entity["version"] if seen is None else seen
         if entity["id"].startswith(_QUERY):
+            from ..hosting.edits import record  # it binds queries, which weighs more than all else here
+
             query = entity["id"].removeprefix(_QUERY)
             record(self._checkpoint.location, _query_change(query, attribute, value, by[:_BY]), version)
         else:
@@ -441,7 +442,7 @@ def routes(bench: Bench) -> list[Route]:
 
     def tables(request: Request) -> ControlTables:
         named = request.query_params
-        table = bench.watch.table(named.get("table")) if bench.watch.tables() else None
+        table = bench.watch.shown(named.get("table")) if bench.watch.tables() else None
         return _tables(bench.watch, table, named.get("checkpoint"))
 
     def entities(request: Request) -> Any:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Broadcast", "reading"]
 
 _POLL_S = 0.25
-_SEARCH_TURNS = 40
+_SEARCH_TURNS, _FIRST_TURNS = 40, 4  # with tables, and without any
 _BEAT_S = 15.0
 _CLIENTS = 256
 # The least time between two verdicts on a table: after a commit, and without one.
@@ -53,7 +53,7 @@ class Broadcast:
         watch, turn = self._watch, 0
         while True:
             try:
-                if turn % _SEARCH_TURNS == 0 or not watch.tables():
+                if turn % (_SEARCH_TURNS if watch.tables() else _FIRST_TURNS) == 0:
                     await run_in_threadpool(watch.search)
                 found = await run_in_threadpool(watch.refresh, set(self._clients.values()))
             except (OSError, ValueError, UpstreamError) as error:  # a store that is away
@@ -131,7 +131,7 @@ class Broadcast:
         """Answer with the stream of a table's commits; ``Last-Event-ID`` is the version from which it resumes."""
         if self.is_full:
             return JSONResponse({"error": f"{_CLIENTS} pages are open", "expected": "", "hint": "close some"}, 503)
-        table = self._watch.table(request.query_params.get("table")).name
+        table = (await run_in_threadpool(self._watch.shown, request.query_params.get("table"))).name
         last = request.headers.get("last-event-id") or request.query_params.get("after", "")
         after = int(last) if last.isdigit() and len(last) < 19 else None
         return StreamingResponse(self.stream(table, after), media_type="text/event-stream")

@@ -318,11 +318,11 @@ def plan_view(bench: Bench, request: Request) -> PlanView:
     job = job_of(bench.watch, given.get("job"), given.get("table"))
     now_us = bench.watch.clock_us()
     if job is None:
-        table = bench.watch.table(given.get("table"))
+        table = bench.watch.shown(given.get("table"))
         found = plan_of_table(table, version, now_us)._replace(checkpoint=table.checkpoint)
     else:
         if not root and not text and given.get("table") and not given.get("job"):
-            root = f"query:{job.query_of(bench.watch.table(given.get('table')))}"
+            root = f"query:{job.query_of(bench.watch.shown(given.get('table')))}"
         mine = job.table_of(bench.watch, root.removeprefix("query:")) if root.startswith("query:") else None
         seen = None if mine is None else seen_commit(mine, version, job.folder, now_us if job.runs(now_us) else None)
         found = plan_of_job(job, root, text, limit, mine, seen, now_us)._replace(checkpoint=job.checkpoint)

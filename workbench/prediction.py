@@ -370,7 +370,7 @@ def routes(bench: Bench) -> list[Route]:
     """Return the routes of the prediction and of the load that is measured."""
 
     def load(request: Request) -> dict[str, Any]:
-        return measured(bench.watch.table(request.query_params.get("table")))
+        return measured(bench.watch.shown(request.query_params.get("table")))
 
     def past(request: Request) -> dict[str, Any]:
         table = bench.watch.table(request.query_params.get("table"))

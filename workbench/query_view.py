@@ -10,8 +10,7 @@ from starlette.responses import JSONResponse, Response
 from ..conf.errors import OptionError, QueryRefusedError, TableError
 from ..expressions.reader import NOT_ALIASES
 from ..expressions.types import function_names
-from ..hosting.edits import bound_text, drop_query, record
-from ..hosting.host_plan import result_of
+from ..hosting.edits import drop_query, record
 from ..hosting.job_file import created
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegisteredQuery, registry_now
@@ -195,12 +194,11 @@ def query_results(bench: Bench, request: Request) -> dict[str, Any]:
     """
     import polars as pl
 
-    from ..delta_format.scan import open_table, scan_table
+    from ..delta_format.scan import open_table, scan_table, users_columns
 
     job = asked_job(bench, request)
     name = job.spelled(request.path_params["name"])
     limit = count_of(request, "limit", _ROWS, _ROWS)
-    entry, catalog = job.registered[0].entries[name], job.registered[1]
     try:
         table = open_table(job.settings.table_of(name), bench.watch.storage)
     except TableError:  # no batch has made it yet
@@ -208,10 +206,8 @@ def query_results(bench: Bench, request: Request) -> dict[str, Any]:
     version = table.version()
     if count_of(request, "after", 10**18, 10**18) == version:
         return {"version": version, "unchanged": True}
-    query = bound_text(entry.text, catalog.in_zone(entry.time_zone))
-    added = None if query is None else result_of(query.plan).row_key
     frame = scan_table(table)
-    names = [each for each in frame.collect_schema().names() if not each.startswith("_upstream") and each != added]
+    names = users_columns(table, frame.collect_schema().names())
     total = int(frame.select(pl.len()).collect().item())
     if request.query_params.get("sample") == "true" and total > limit:
         frame = frame.gather_every(-(-total // max(limit, 1)))

@@ -104,8 +104,7 @@ def create_app(watch: Watch, *, token: str, hosts: Collection[str] = _LOOPBACK, 
 def _tables(bench: Bench) -> dict[str, Any]:
     return {
         "tables": [
-            {"name": table.name, "version": table.version, "location": table.location, "checkpoint": table.checkpoint}
-            for table in bench.watch.tables()
+            {"name": table.name, "version": table.version, "location": table.location} for table in bench.watch.tables()
         ],
         "checkpoints": bench.watch.checkpoints,
         "control": bench.control,

@@ -293,7 +293,7 @@ def routes(bench: Bench) -> list[Route]:
 
     def of_table(work: Callable[[WatchedTable, Request], Any]) -> Callable[[Request], Any]:
         def answer(request: Request) -> Any:
-            table = bench.watch.table(request.query_params.get("table"))
+            table = bench.watch.shown(request.query_params.get("table"))
             with table.folder.guarded():
                 return work(table, request)
 

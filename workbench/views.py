@@ -174,6 +174,7 @@ def summaries(table: WatchedTable, since_us: int, until_us: int, most: int, late
     rows: list[dict[str, Any]] = []
     for start, stop in groups:
         part = points[start:stop]
+        ages = [each.ages for each in part]
         last = part[-1]
         span_s = 0.0 if before_us is None else (last.at_us - before_us) / 1e6
         before_us = last.at_us
@@ -185,8 +186,8 @@ def summaries(table: WatchedTable, since_us: int, until_us: int, most: int, late
                 "commits": sum(each.commits for each in part),
                 "p50_s": _greatest(each.p50_s for each in part),
                 "p99_s": _greatest(each.p99_s for each in part),
-                "max_s": _greatest(each.ages.max_s if each.ages.count else None for each in part),
-                "mean_s": _share(sum(each.ages.total_s for each in part), sum(each.ages.count for each in part)),
+                "max_s": _greatest(each.max_s if each.count else None for each in ages),
+                "mean_s": _share(sum(each.total_s for each in ages), sum(each.count for each in ages)),
                 **{
                     f"{name}_per_s": sum(getattr(each, name) for each in part) / span_s if span_s > 0 else None
                     for name in ("updates", "applied", "superseded")
@@ -235,15 +236,16 @@ def heatmap(table: WatchedTable, since_us: int, until_us: int, columns: int) -> 
     `times` (epoch seconds) and `ages` (seconds) are edges; `counts` has a list for each stretch of time, youngest
     first. `above` has a pair for each age: the age, and the share of keys that were older.
     """
-    points = [each for each in table.points if since_us <= each.at_us <= until_us and each.ages.count]
+    points = [(each.at_us, each.ages) for each in table.points if since_us <= each.at_us <= until_us]
+    points = [(at_us, ages) for at_us, ages in points if ages.count]
     if not points:
         return {"times": [], "ages": [], "counts": [], "above": []}
-    first, last = points[0].at_us, points[-1].at_us
+    first, last = points[0][0], points[-1][0]
     columns = max(min(columns, len(points)), 1)
     counts: list[dict[int, int]] = [{} for _ in range(columns)]
-    for point in points:
-        held = counts[min((point.at_us - first) * columns // max(last - first, 1), columns - 1)]
-        for number, count in point.ages.bins.items():
+    for at_us, ages in points:
+        held = counts[min((at_us - first) * columns // max(last - first, 1), columns - 1)]
+        for number, count in ages.bins.items():
             held[number] = held.get(number, 0) + count
     numbers = [number for each in counts for number in each]
     low, high = min(numbers), max(numbers)
@@ -253,7 +255,7 @@ def heatmap(table: WatchedTable, since_us: int, until_us: int, columns: int) -> 
     for at, each in enumerate(counts):
         for number, count in each.items():
             table_of[at, (number - low) // merged] += count
-    total = Ages.together(each.ages for each in points)
+    total = Ages.together(ages for _, ages in points)
     above, left = [], total.count
     for number, count in total.bins.items():
         left -= count
@@ -439,7 +441,7 @@ def routes(bench: Bench) -> list[Route]:
     from .bench import count_of
 
     def table(request: Request) -> WatchedTable:
-        return bench.watch.table(request.query_params.get("table"))
+        return bench.watch.shown(request.query_params.get("table"))
 
     def history(request: Request) -> dict[str, Any]:
         found = table(request)

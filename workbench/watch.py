@@ -6,7 +6,9 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -21,15 +23,18 @@ from ..storage.folder import TableFolder
 __all__ = ["Point", "UnknownNameError", "Watch", "WatchedTable", "checkpoint_of"]
 
 _LOG = "_delta_log"
-_RECENT = 200
-# Of all tables together: about 45 MB.
-_POINTS = 10_000
-_LEAST_POINTS = 100
-_FIRST_LOOK = 300
 _DEPTH = 3
-# A table without a commit for so long is looked at every few turns.
-_QUIET_US = 60_000_000
-_TURNS = 4
+# Tables that pages have shown last have all of their latest commits, and share so many points, of about 1.5 kB each.
+_SHOWN = 16
+_COMMITS, _POINTS = 200, 10_000
+# Of each other table: about 20 kB.
+_FEW_COMMITS, _FEW_POINTS = 4, 8
+# In each turn, so many tables that no page shows are read; more within this time if they have not been read before.
+_OTHERS = 16
+_FIRST_S = 0.1
+_UNKNOWN_S = 5.0
+# The folder of a table of dead letters is named so, in the checkpoint or beside that or the table.
+_LETTERS = re.compile(r"(.+)[/_]dead_letters/?")
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ class UnknownNameError(UpstreamError, KeyError):
     __str__ = Exception.__str__
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Point:
     """The figures of one commit, or of successive ones together. Counts are sums; levels are the last commit's."""
 
@@ -55,7 +60,7 @@ class Point:
     deleted: int
     conflicts: int
     late: int
-    ages: Ages
+    packed_ages: bytes
     p50_s: float | None  # the greatest of the commits', as is `p99_s`
     p99_s: float | None
     area: tuple[float, float]  # key square seconds: a lower and an upper bound
@@ -82,7 +87,7 @@ class Point:
             deleted=summary.deleted,
             conflicts=summary.conflicts,
             late=summary.late or 0,
-            ages=summary.ages or Ages(),
+            packed_ages=(summary.ages or Ages()).packed(),
             p50_s=None if summary.staleness is None else summary.staleness.p50,
             p99_s=None if summary.staleness is None else summary.staleness.p99,
             area=summary.area or (0.0, 0.0),
@@ -95,6 +100,10 @@ class Point:
             batch_s=None if queue is None else max(summary.committed_at_us - queue.clock_us, 0) / 1e6,
         )
 
+    @property
+    def ages(self) -> Ages:
+        return Ages.unpacked(self.packed_ages)
+
     def then(self, other: Point) -> Point:
         """Return the two together; `other` is the later one."""
         counts = ("commits", "rows", "updates", "applied", "superseded", "older", "deleted", "conflicts", "late",
@@ -102,7 +111,7 @@ class Point:
         return dataclasses.replace(
             other,
             **{name: getattr(self, name) + getattr(other, name) for name in counts},
-            ages=Ages.together([self.ages, other.ages]),
+            packed_ages=Ages.together([self.ages, other.ages]).packed(),
             p50_s=_most(self.p50_s, other.p50_s),
             p99_s=_most(self.p99_s, other.p99_s),
             area=(self.area[0] + other.area[0], self.area[1] + other.area[1]),
@@ -116,7 +125,7 @@ def _most(one: float | None, other: float | None) -> float | None:
 
 
 class WatchedTable:
-    """A table's latest commits whole, and earlier ones as points that grow coarser with their age.
+    """A table's latest commits whole, and all as points that grow coarser with their age.
 
     Attributes
     ----------
@@ -132,14 +141,14 @@ class WatchedTable:
         The last version read; -1 before the first.
     """
 
-    def __init__(self, name: str, location: str, storage: Mapping[str, str], *, points: int) -> None:
+    def __init__(self, name: str, location: str, storage: Mapping[str, str], *, points: int, commits: int) -> None:
         self.name = name
         self.location = location
         self.storage = storage
         self.version = -1
-        self._query: tuple[str | None, str | None] = (None, None)
+        self._checkpoint: tuple[str | None, str | None, float] = (None, None, 0.0)
         self._limit = points
-        self._recent: deque[tuple[int, CommitSummary]] = deque(maxlen=_RECENT)
+        self._recent: deque[tuple[int, CommitSummary]] = deque(maxlen=commits)
         self._points: list[Point] = []
         self._lock = threading.Lock()
         self._reading = threading.Lock()
@@ -150,7 +159,7 @@ class WatchedTable:
 
     @property
     def commits(self) -> list[tuple[int, CommitSummary]]:
-        """The latest commits of queries with their versions, oldest first: at most 200."""
+        """The latest commits of queries with their versions, oldest first."""
         with self._lock:
             return list(self._recent)
 
@@ -169,9 +178,22 @@ class WatchedTable:
     def checkpoint(self) -> str | None:
         last = self.last
         query = None if last is None else last.query_id
-        if query != self._query[0] or self._query[1] is None:
-            self._query = (query, None if query is None else checkpoint_of(self.folder, query))
-        return self._query[1]
+        known, place, until_s = self._checkpoint
+        if query != known or (place is None and time.monotonic() > until_s):
+            place = None if query is None else checkpoint_of(self.folder, query)
+            self._checkpoint = query, place, time.monotonic() + _UNKNOWN_S
+        return place
+
+    def keep(self, points: int, commits: int) -> None:
+        """Hold so much from now on; if that is more commits, the next refresh reads them again."""
+        if (points, commits) == (self._limit, self._recent.maxlen):
+            return
+        with self._reading, self._lock:
+            if commits > (self._recent.maxlen or 0):
+                self.version = -1
+            self._limit = points
+            self._recent = deque(self._recent, maxlen=commits)
+            self._points = _coarser(self._points, points)
 
     def refresh(self) -> list[tuple[int, CommitSummary]]:
         """Read the commits since the last call, and return them, oldest first."""
@@ -186,13 +208,15 @@ class WatchedTable:
                     begun = -1
             if begun < 0:
                 newest = self._newest()
-                begun = -1 if newest is None else max(newest - _FIRST_LOOK, -1)
+                begun = -1 if newest is None else max(newest - (self._recent.maxlen or 0) * 3 // 2, -1)
             found = read_summaries(self.location, begun, self.storage)
             with self._lock:
+                if self.version < 0:
+                    self._recent.clear()
                 self._recent.extend(found)
+                self._points = [each for each in self._points if each.version <= begun]
                 self._points.extend(Point.of(*each) for each in found)
-                if len(self._points) > self._limit:
-                    self._points = _coarser(self._points, self._limit)
+                self._points = _coarser(self._points, self._limit)
             self.version = found[-1][0] if found else self._read_to(begun)
             return found
 
@@ -215,9 +239,10 @@ class WatchedTable:
 
 
 def _coarser(points: list[Point], limit: int) -> list[Point]:
-    """Return at most three quarters of `limit` points: pairs of the older half become one each."""
-    while len(points) > limit * 3 // 4:
-        half = len(points) // 2 // 2 * 2
+    """Return the points if `limit` allows them, else three quarters: pairs of the older half become one each."""
+    coarser = False
+    while len(points) > limit or (coarser and len(points) > limit * 3 // 4):
+        coarser, half = True, len(points) // 2 // 2 * 2
         if not half:
             break
         points = [points[at].then(points[at + 1]) for at in range(0, half, 2)] + points[half:]
@@ -245,7 +270,10 @@ class Watch:
         self.clock_us = clock_us
         self.checkpoints: list[str] = []
         self._tables: dict[str, WatchedTable] = {}
-        self._turn = 0
+        self._shown: dict[str, WatchedTable] = {}  # the latest last
+        self._wanted: Collection[str] = ()
+        self._choosing = threading.Lock()
+        self._next = 0
         self._wrong: dict[str, str] = {}
         self.search()
 
@@ -265,46 +293,78 @@ class Watch:
             )
         return found
 
+    def shown(self, name: str | None = None) -> WatchedTable:
+        """Return a table that a page shows, with its latest commits; raise UnknownNameError."""
+        table = self.table(name)
+        with self._choosing:
+            new = table.name not in self._shown
+            self._shown[table.name] = self._shown.pop(table.name, table)
+            others = [each for each in self._shown if each not in self._wanted and each != table.name]
+            for each in others[: max(len(self._shown) - _SHOWN, 0)]:
+                self._shown.pop(each).keep(_FEW_POINTS, _FEW_COMMITS)
+            if new:
+                table.keep(self._points, _COMMITS)
+        if table.version < 0:
+            self._read(table)
+        return table
+
     def search(self) -> None:
-        """Find tables and checkpoints that have come since; raise a TableError for a location that cannot exist."""
+        """Find tables and checkpoints that have come since; raise a TableError for a location that cannot exist.
+
+        A table of dead letters is not listed beside its table or checkpoint.
+        """
         found = dict.fromkeys(each for location in self.locations for each in _found(location, self.storage))
-        tables = [place for kind, place in found if kind == "table"]
         self.checkpoints = [place for kind, place in found if kind == "checkpoint"]
-        points = max(_POINTS // max(len(tables), 1), _LEAST_POINTS)
-        known = {table.location for table in self._tables.values()}
+        places = {place for _, place in found}
+        tables = [place for kind, place in found if kind == "table" and _letters_of(place) not in places]
+        known = {table.location: name for name, table in self._tables.items()}
+        for location in known.keys() & (places - {*tables}):  # the letters came before their table
+            self._tables.pop(known[location])
+            self._shown.pop(known[location], None)
         for location in tables:
             if location not in known:
-                name = self._name(location)
-                self._tables[name] = WatchedTable(name, location, self.storage, points=points)
+                name, few = self._name(location), len(self._tables) >= _SHOWN
+                points, commits = (_FEW_POINTS, _FEW_COMMITS) if few else (self._points, _COMMITS)
+                table = WatchedTable(name, location, self.storage, points=points, commits=commits)
+                self._tables[name] = table
+                if not few:
+                    self._shown[name] = table
+        for table in list(self._shown.values()):
+            table.keep(self._points, _COMMITS)
+
+    @property
+    def _points(self) -> int:
+        return _POINTS // min(max(len(self._tables), 1), _SHOWN)
 
     def refresh(self, wanted: Collection[str] = ()) -> dict[str, list[tuple[int, CommitSummary]]]:
         """Read new commits, and return them by the table's name.
 
-        The `wanted` tables, and those that had a commit within the last minute, are read each time; others in turns.
-        A table that cannot be read now is logged and left out.
+        The `wanted` tables are read each time, and others in turns. A table that cannot be read now is logged and left
+        out.
         """
-        self._turn += 1
-        found: dict[str, list[tuple[int, CommitSummary]]] = {}
-        for number, (name, table) in enumerate(list(self._tables.items())):
-            last = table.last
-            quiet = last is None or last.committed_at_us < self.clock_us() - _QUIET_US
-            if quiet and table.version >= 0 and name not in wanted and (number + self._turn) % _TURNS:
-                continue
-            try:
-                new = table.refresh()
-            except (OSError, ValueError, UpstreamError) as error:  # one that is being replaced, a store that is away
-                self._report(table, error)
-                continue
-            self._wrong.pop(name, None)
-            if new:
-                found[name] = new
-        return found
+        self._wanted = wanted
+        tables = self.tables()
+        found = {table.name: self._read(table) for table in tables if table.name in wanted}
+        others = [table for table in tables if table.name not in wanted]
+        first, until_s = self._next % max(len(others), 1), time.monotonic() + _FIRST_S
+        for number, table in enumerate(others[first:] + others[:first]):
+            if number >= _OTHERS and (table.version >= 0 or time.monotonic() > until_s):
+                break
+            self._next = first + number + 1
+            found[table.name] = self._read(table)
+        return {name: commits for name, commits in found.items() if commits}
 
-    def _report(self, table: WatchedTable, error: Exception) -> None:
-        text = table.folder.masked(error)
-        if self._wrong.get(table.name) != text:
-            self._wrong[table.name] = text
-            _log.warning("the table %s cannot be read now: %s", table.name, text)
+    def _read(self, table: WatchedTable) -> list[tuple[int, CommitSummary]]:
+        try:
+            new = table.refresh()
+        except (OSError, ValueError, UpstreamError) as error:  # one that is being replaced, a store that is away
+            text = table.folder.masked(error)
+            if self._wrong.get(table.name) != text:
+                self._wrong[table.name] = text
+                _log.warning("the table %s cannot be read now: %s", table.name, text)
+            return []
+        self._wrong.pop(table.name, None)
+        return new
 
     def _name(self, location: str) -> str:
         parts = location.rstrip("/").split("/")
@@ -346,6 +406,12 @@ def _below(location: str, depth: int) -> Iterator[tuple[str, str]]:
             yield from _below(place, depth - 1)
 
 
+def _letters_of(location: str) -> str | None:
+    """Return the table or checkpoint whose dead letters are in a folder of this name."""
+    match = _LETTERS.fullmatch(location)
+    return None if match is None else match[1]
+
+
 def _kind(folder: TableFolder) -> str | None:
     if folder.names(_LOG):
         return "table"
@@ -361,10 +427,14 @@ def checkpoint_of(folder: TableFolder, query_id: str) -> str | None:
     if not folder.is_local:
         return None
     parent = os.path.dirname(folder.location)
-    with os.scandir(parent) as entries:
-        beside = sorted(entry.path for entry in entries if entry.is_dir())
-    usual = folder.location + "_checkpoint"
-    for place in [usual, parent + "_checkpoint", *(each for each in beside if each != usual)]:
+
+    def places() -> Iterator[str]:
+        yield folder.location + "_checkpoint"
+        yield parent + "_checkpoint"
+        with os.scandir(parent) as entries:
+            yield from sorted(entry.path for entry in entries if entry.is_dir())
+
+    for place in places():
         try:
             with open(os.path.join(place, "metadata"), encoding="utf-8") as file:
                 if json.load(file).get("id") == query_id.partition("/")[0]:

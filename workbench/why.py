@@ -584,7 +584,7 @@ def routes(bench: Bench) -> list[Route]:
 
 def _answered(bench: Bench, request: Request) -> dict[str, Any]:
     """Answer for a key; without one, return the columns of the table's key."""
-    table = bench.watch.table(request.query_params.get("table"))
+    table = bench.watch.shown(request.query_params.get("table"))
     given = request.query_params.getlist("key")
     if not given:
         _, _, layout = recorded_layout(table.location, table.storage)

@@ -90,7 +90,7 @@ def test_a_lease_counts_while_it_holds(tmp_path):
 
 
 def test_sums_begin_with_the_process_and_count_each_commit_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("upstream.workbench.watch._RECENT", 5)
+    monkeypatch.setattr("upstream.workbench.watch._COMMITS", 5)
     table = ObservedTable(tmp_path)
     table.commit(NOW - S)
     watch, collector = collected(table, since_us=NOW)

@@ -75,7 +75,7 @@ def test_another_table_in_its_place_starts_a_new_history(tmp_path):
 
 def test_old_points_grow_coarser_and_no_count_is_lost(tmp_path):
     sink = written(tmp_path, 30)
-    table = WatchedTable("t", str(sink.path), {}, points=16)
+    table = WatchedTable("t", str(sink.path), {}, points=16, commits=200)
     table.refresh()
     points = table.points
     assert len(points) <= 16
@@ -93,17 +93,40 @@ def test_levels_of_points_together_are_the_last_and_worst(tmp_path):
     assert together.ages.max_s == max(first.ages.max_s, last.ages.max_s)
 
 
-def test_quiet_tables_are_read_in_turns_unless_someone_looks(tmp_path):
-    sinks = [written(tmp_path / str(number)) for number in range(4)]
-    watch = Watch([str(tmp_path)], {}, clock_us=lambda: NOW_US + 3_600_000_000)
-    assert len(watch.refresh()) == 4
-    for sink in sinks:
-        sink.batch(1, [sink.rows([(9, 99, "x")], seq=99)])
-    wanted = watch.tables()[0].name
-    turns = [watch.refresh([wanted]) for _ in range(4)]
-    assert wanted in turns[0]
-    assert all(len(turn) <= 2 for turn in turns)
-    assert sorted(name for turn in turns for name in turn) == sorted(table.name for table in watch.tables())
+def test_many_tables_are_read_in_turns_and_hold_little_until_a_page_shows_them(tmp_path):
+    sink = written(tmp_path / "0", 12)
+    for number in range(1, 40):
+        shutil.copytree(tmp_path / "0", tmp_path / f"{number:02}")
+    watch = Watch([str(tmp_path)], {})
+    while any(table.version < 0 for table in watch.tables()):
+        watch.refresh()
+    last = watch.tables()[-1]
+    assert [len(watch.tables()[0].commits), len(last.commits)] == [12, 4]
+    assert len(last.points) <= 8
+    for table in watch.tables():
+        (copy := Sink(tmp_path / table.location.split("/")[-2])).batch(12, [copy.rows([(9, 99, "x")], seq=99)])
+    turns = [watch.refresh([last.name]) for _ in range(3)]
+    assert last.name in turns[0]
+    assert [len(turn) for turn in turns] == [17, 16, 7]
+    assert len({name for turn in turns for name in turn}) == 40
+    assert [len(watch.shown(last.name).commits), len(watch.tables()[0].commits)] == [13, 4]
+    assert sum(point.rows for point in last.points) == 25
+    assert sink.path.exists()
+
+
+def test_dead_letters_are_no_table_of_their_own_beside_their_table(tmp_path):
+    sink = written(tmp_path)
+    names = lambda: [table.name for table in Watch([str(tmp_path)], {}).tables()]  # noqa: E731
+    shutil.copytree(sink.path, tmp_path / "other_dead_letters")
+    assert names() == ["other_dead_letters", "table"]
+    watch = Watch([str(tmp_path)], {})
+    shutil.copytree(sink.path, tmp_path / "other")
+    (sink.checkpoint / "offsets").mkdir()
+    (sink.checkpoint / "offsets" / "0").write_text("v1")
+    shutil.copytree(sink.path, sink.checkpoint / "dead_letters")
+    assert names() == ["other", "table"]
+    watch.search()
+    assert [table.name for table in watch.tables()] == ["table", "other"]
 
 
 def test_the_checkpoint_of_a_hosted_query_is_beside_the_folder_of_its_tables(tmp_path):
