@@ -353,16 +353,16 @@ def _place(place: Place, now_us: int) -> dict[str, Any]:
     }
 
 
-def stalest(table: WatchedTable, count: int) -> dict[str, Any]:
-    """Return the keys that have waited longest in the query's queue, if the queue reports them."""
+def stalest(table: WatchedTable, count: int, by: Literal["age", "updates"] = "age") -> dict[str, Any]:
+    """Return the stalest or the hottest keys that wait in the query's queue, if the queue reports them."""
     from ..operators.queue.shard import stalest_keys
     from .table_view import json_rows
 
     if table.checkpoint is None:
         return {"columns": [], "rows": [], "why": "The checkpoint of this table's query is not here."}
-    for wanted in (count, 10, 1):
+    for wanted in (count, 20, 10, 1):
         try:
-            found = stalest_keys(table.checkpoint, wanted)
+            found = stalest_keys(table.checkpoint, wanted, by=by)
         except OptionError as error:
             why = error
         else:
@@ -453,7 +453,8 @@ def routes(bench: Bench) -> list[Route]:
         return heatmap(found, *_span(request, found.points), max(count_of(request, "columns", _COLUMNS, 1_000), 1))
 
     def top(request: Request) -> dict[str, Any]:
-        return stalest(table(request), max(count_of(request, "count", 20, 1_000), 1))
+        by = "updates" if request.query_params.get("by") == "updates" else "age"
+        return stalest(table(request), max(count_of(request, "count", 20, 1_000), 1), by)
 
     bench.events.verdict = lambda found: overview(found, bench.watch.clock_us())
     return [

@@ -8,7 +8,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ...conf import units
 from ...conf.errors import CheckpointError, OptionError
+from ...conf.options import word_argument
 from ...core.feedback.ages import Ages
 from ...core.feedback.checkpoint_layout import queue_folder
 from ...core.feedback.reports import QueueReport, RowSample, read_reports
@@ -122,7 +123,12 @@ def _split(value: bytes) -> list[bytes]:
 
 
 def stalest_keys(
-    checkpoint: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
+    checkpoint: str | os.PathLike[str],
+    k: int = 10,
+    *,
+    by: Literal["age", "updates"] = "age",
+    queue: int = 0,
+    now_us: int | None = None,
 ) -> pa.Table:
     """Return the keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
 
@@ -132,6 +138,8 @@ def stalest_keys(
         The query's, which may be running. Its queue must have ``stalest_keys=`` of at least `k`.
     k
         How many keys; at least 1.
+    by
+        ``updates``: the keys with the most updates that wait, the hottest first.
     queue
         Which of the query's queues, counted from 0 in the order in which rows pass them.
     now_us
@@ -156,6 +164,7 @@ def stalest_keys(
     >>> us.stalest_keys("fresh_cp", 10).column_names
     ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
+    word_argument("by", by, Literal["age", "updates"])
     folder = queue_folder(os.fspath(checkpoint), queue)
     reports = read_reports(folder, QueueReport)
     if not reports:
@@ -175,23 +184,29 @@ def stalest_keys(
     found = pa.concat_tables(tables).replace_schema_metadata(None)
     # By number: a column of the key may have the same name.
     first = found.num_columns - 2
-    found = found.take(pc.sort_indices(found.column(first))[:k])
+    order = pc.sort_indices(found.column(first) if by == "age" else pc.negate(found.column(first + 1)))
+    found = found.take(order[:k])
     now = units.now_us() if now_us is None else now_us
     age = np.maximum(now - found.column(first).cast(pa.int64()).to_numpy(), 0) / 1e6
     return found.add_column(first + 1, "age_s", pa.array(age))
 
 
 def stalest_in_shard(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
-    """Return the `k` stalest keys of one shard, for its report. Only the pages that hold their rows are read."""
+    """Return the `k` stalest and the `k` hottest keys of one shard, for its report.
+
+    Only the pages that hold their rows are read.
+    """
     waiting = queue.locations
     cells = queue.cells(waiting)
     order = np.argsort(cells.first_arrival, kind="stable")
     # Where a policy keeps several rows of a key, only its oldest counts.
-    _, first = np.unique(cells.number[order], return_index=True)
-    chosen: Int64s = order[np.sort(first)[:k]]
+    _, first, key_of = np.unique(cells.number[order], return_index=True, return_inverse=True)
+    updates = np.bincount(key_of, cells.covered[order], len(first)).astype(np.int64)
+    some = np.union1d(np.argsort(first)[:k], np.lexsort((first, -updates))[:k])
+    chosen: Int64s = order[first[some]]
     table = rows.take(waiting[chosen], list(key)).select(list(key))
     table = table.append_column("first_arrival", pa.array(cells.first_arrival[chosen]).cast(TIMESTAMP))
-    table = table.append_column("covered", pa.array(cells.covered[chosen]))
+    table = table.append_column("covered", pa.array(updates[some]))
     return base64.b64encode(to_frame(table.replace_schema_metadata({"k": str(k)}))).decode()
 
 

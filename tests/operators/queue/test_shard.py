@@ -1,6 +1,7 @@
 """A shard over its pages of state against the queue in memory; state that does not fit is refused."""
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -444,6 +445,10 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
     assert [at for at, _ in got] == sorted(oldest.values())[:3]
     assert all(oldest[key] == at for at, key in got)
     assert len({key for _, key in got}) == len(got)
+    waits = Counter(key for key, _ in pending)
+    hottest = upstream.stalest_keys(checkpoint, 3, by="updates", now_us=1_000_000)
+    counts = hottest["covered"].to_pylist()
+    assert counts == [count for _, count in waits.most_common(3)] == [waits[key] for key in hottest[0].to_pylist()]
 
 
 def test_what_the_queue_does_not_report_is_refused(tmp_path):

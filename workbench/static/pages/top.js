@@ -11,28 +11,28 @@ export async function render(root, api) {
     return {};
   }
   const keys = el("div");
+  const hot = el("div");
   const parts = el("div", { class: "stack" });
-  root.append(section("Keys that wait longest in the queue", keys), parts);
+  root.append(section("Keys that wait longest in the queue", keys), section("Keys with the most updates that wait", hot), parts);
+
+  function show(place, found, caption) {
+    if (found.why) return replace(place, empty("The queue reports no keys", found.why));
+    const names = found.columns.map((each) => each.name);
+    const key = names.slice(0, -3);
+    replace(
+      place,
+      grid(
+        names.map((name, at) => ({ label: name.replace("_", " "), num: at >= key.length, text: (row) => (name === "age_s" ? duration(row[at]) : String(row[at])) })),
+        found.rows,
+        { caption, none: "No key waits.", onrow: (row) => api.go("why", Object.fromEntries(key.map((name, at) => [name, row[at]]))) },
+      ),
+    );
+  }
 
   async function load() {
-    const [stalest, shards] = await Promise.all([api.get("/stalest", { count: 50 }), api.get("/shards")]);
-    if (stalest.why) replace(keys, empty("The queue reports no keys", stalest.why));
-    else {
-      const names = stalest.columns.map((each) => each.name);
-      const key = names.slice(0, -3);
-      replace(
-        keys,
-        grid(
-          names.map((name, at) => ({ label: name.replace("_", " "), num: at >= key.length, text: (row) => (name === "age_s" ? duration(row[at]) : String(row[at])) })),
-          stalest.rows,
-          {
-            caption: "Stalest keys",
-            none: "No key waits.",
-            onrow: (row) => api.go("why", Object.fromEntries(key.map((name, at) => [name, row[at]]))),
-          },
-        ),
-      );
-    }
+    const [stalest, hottest, shards] = await Promise.all([api.get("/stalest", { count: 50 }), api.get("/stalest", { count: 50, by: "updates" }), api.get("/shards")]);
+    show(keys, stalest, "Stalest keys");
+    show(hot, hottest, "Keys with the most updates that wait");
     const most = Math.max(1, ...shards.buckets.map((each) => each.rows ?? 0));
     replace(
       parts,
