@@ -85,7 +85,7 @@ docs: $(site)/.locked
 
 # The pictures of the workbench, docs/figures/workbench-*.png. They need Debian's package chromium.
 screenshots: $(VENV)/.installed $(browser)/.locked
-	PYTHONPATH="tests:$$(echo $(browser)/lib/python*/site-packages)" $(python) tools/screenshots.py
+	PYTHONPATH="tests:$$(echo $(browser)/lib/python*/site-packages)" $(python) tools/screenshots.py $(PAGES)
 
 # The drawings of the grammar of continuous queries, docs/figures/grammar-*.svg.
 railroads: $(site)/.locked

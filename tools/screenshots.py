@@ -1,4 +1,4 @@
-"""Draw the pictures of the workbench: ``make screenshots`` writes docs/figures/workbench-*.png.
+"""Draw the pictures of the workbench: ``make screenshots [PAGES=queries]`` writes docs/figures/workbench-*.png.
 
 Tables in the states of a query are made without Spark, and Chromium opens a page of each.
 """
@@ -9,11 +9,12 @@ import shutil
 import sys
 import tempfile
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from kit.browser import WorkbenchServer, browser_program, chromium
-from kit.scenes import Scene, every_state
+from kit.scenes import Scene, every_state, hosted_job
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 PICTURES = {
@@ -27,16 +28,19 @@ PICTURES = {
     "whatif": "overloaded",
     "control": "running",
     "letters": "running",
+    "queries": "running",
 }
 STATIC = Path(__file__).resolve().parents[1] / "workbench" / "static" / "pages"
 DARK = {"freshness", "inputs"}
 SIZE = {"width": 1100, "height": 700}
+TALL = {"queries": 1000}
 COLOURS = 64
 
 
-def draw(folder: Path, program: str) -> None:
-    """Make the tables in a folder, and a picture of each page."""
+def draw(folder: Path, program: str, wanted: Collection[str]) -> None:
+    """Make the tables in a folder, and a picture of each page, or of the `wanted` ones."""
     states = every_state(folder, batches=90)
+    hosted_job(folder / "job")
     done = threading.Event()
     thread = threading.Thread(target=_commit, args=(states["running"], done))
     thread.start()
@@ -45,7 +49,7 @@ def draw(folder: Path, program: str) -> None:
         with chromium(program) as browser:
             present = {page.stem for page in STATIC.glob("*.js")}
             for name, table in PICTURES.items():
-                if name not in present:
+                if name not in present or (wanted and name not in wanted):
                     continue
                 scheme = "dark" if name in DARK else "light"
                 _picture(browser, server, name, table, scheme)
@@ -63,12 +67,13 @@ def _commit(scene: Scene, done: threading.Event) -> None:
 
 
 def _picture(browser: Any, server: WorkbenchServer, name: str, table: str, scheme: str) -> None:
-    context = browser.new_context(viewport=SIZE, color_scheme=scheme)
+    context = browser.new_context(viewport={**SIZE, "height": TALL.get(name, SIZE["height"])}, color_scheme=scheme)
     page = context.new_page()
     page.goto(server.address)
-    page.goto(f"http://127.0.0.1:{server.port}/#/{name}?table={table}&vehicle_id=1")
+    page.goto(f"http://127.0.0.1:{server.port}/#/{name}?table={table}&vehicle_id=1&name=routes")
     page.wait_for_selector(f"main [data-page={name}][data-ready]")
     page.wait_for_timeout(1_500)  # charts and transitions
+    page.evaluate("scrollTo(0, 0)")
     file = FIGURES / f"workbench-{name}.png"
     file.write_bytes(page.screenshot())
     _reduce(file)
@@ -92,7 +97,7 @@ def main() -> None:
         sys.exit("Chromium is not installed: apt-get install chromium")
     folder = Path(tempfile.mkdtemp())
     try:
-        draw(folder, program)
+        draw(folder, program, sys.argv[1:])
     finally:
         shutil.rmtree(folder)
 

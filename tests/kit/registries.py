@@ -1,10 +1,13 @@
 """Registries to ask about: a checkpoint with the streams of :mod:`kit.continuous`."""
 
+import dataclasses
+import json
 from pathlib import Path
 
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change, Journal, Settings
-from upstream.hosting.registry import Registry
+from upstream.hosting.registry import Registry, registry_now
+from upstream.hosting.reports import HostReport, QueryReport
 
 from .continuous import BUSES, DOMAINS, QUOTE, TRADE
 
@@ -24,3 +27,20 @@ def begun(path: Path, to: str = "/lake") -> str:
 def register(checkpoint: str, name: str, text: str = COUNTS, **more: object) -> Registry:
     """Register a query."""
     return record(checkpoint, Change("create", name, text, **more))  # type: ignore[arg-type]
+
+
+def planned(checkpoint: Path, batch: int, *offsets: dict[str, object]) -> None:
+    """Journal a batch as Spark does."""
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+    if not (checkpoint / "metadata").exists():
+        (checkpoint / "metadata").write_text(json.dumps({"id": "host"}))
+    lines = ["v1", "{}", *(json.dumps(each) for each in offsets)]
+    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
+
+
+def report(checkpoint: Path, **queries: QueryReport) -> None:
+    """Write the host's report after batch 4."""
+    registry = registry_now(str(checkpoint))
+    found = {registry.queries[name].id: dataclasses.asdict(each) for name, each in queries.items()}
+    values = {**dataclasses.asdict(HostReport(4)), "queries": found}
+    (checkpoint / "queries" / "report.json").write_text(json.dumps(values))

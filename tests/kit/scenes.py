@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from deltalake import DeltaTable
 
@@ -18,9 +19,13 @@ from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.control import ControlReader, ControlRecord
 from upstream.core.feedback.reports import QueueReport, ServiceReport, write_report
 from upstream.delta_format.append_table import DeadLetterWriter, letters_of
+from upstream.hosting.host_lease import CheckpointLease
+from upstream.hosting.messages import offset_of
+from upstream.hosting.reports import QueryReport
 from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 
+from .registries import FAST, begun, planned, register, report
 from .sink import Sink
 
 COLUMNS = pa.schema(
@@ -200,3 +205,44 @@ def every_state(folder: Path, batches: int = 30) -> dict[str, Scene]:
     empty = scene("empty")
     DeltaTable.create(str(empty.path), COLUMNS)
     return {each.name: each for each in (running, late, overloaded, failed, ended, empty)}
+
+
+def hosted_job(folder: Path, rows: int = 60) -> Path:
+    """Make a job of three queries over the newest rows of buses, and their tables; return its checkpoint."""
+    now, lake = now_us(), folder / "lake"
+    checkpoint = Path(begun(folder, str(lake)))
+    numbers = range(rows)
+    buses = pl.DataFrame(
+        {
+            "vehicle_id": [f"bus {n}" for n in numbers],
+            "route_id": [str(n * 7 % 9) for n in numbers],
+            "speed": [n * 13 % 29 * 0.7 for n in numbers],
+        }
+    )
+    by_route = buses.group_by("route_id", maintain_order=True)
+    queries = {
+        "routes": (
+            "SELECT route_id, COUNT(*) AS buses, AVG(speed) AS speed FROM LATEST(buses) GROUP BY route_id",
+            by_route.agg(pl.len().alias("buses"), pl.col("speed").mean()),
+        ),
+        "fast": (FAST, buses.filter(pl.col("speed") > 10)),
+        "fastest": (
+            "SELECT route_id, MAX(speed) AS speed FROM LATEST(buses) GROUP BY route_id",
+            by_route.agg(pl.col("speed").max()),
+        ),
+    }
+    reports: dict[str, QueryReport] = {}
+    for number, (name, (text, result)) in enumerate(queries.items()):
+        register(str(checkpoint), name, text, weight=2.0 if name == "routes" else 1.0)
+        result.write_delta(str(lake / name))
+        reports[name] = QueryReport(
+            begun=True, complete_from=-(1 << 62), rows=result.height, batch=4, committed_at_us=now,
+            staleness_s=0.4 + 0.3 * number, cost_s=0.02 * (number + 1),
+        )  # fmt: skip
+    states = {"feed/0.csv": {"bound": now - SECOND, "received": 4_000, "late": 0, "suspects": 0}}
+    source = {"version": 1, "connector": "files", "progress": states, "heard": {"feed/0.csv": now}, "ended": [],
+              "punctuation": {}}  # fmt: skip
+    planned(checkpoint, 4, *[source] * 3, offset_of(str(checkpoint), len(queries)))
+    report(checkpoint, **reports)
+    CheckpointLease(TableFolder(str(checkpoint))).hold("host", Process.of(os.getpid()), 600 * SECOND, now)
+    return checkpoint

@@ -1,15 +1,12 @@
 """A job that hosts queries, without Spark: a registry, its last batch, reports, and the workbench beside it."""
 
-import dataclasses
-import json
 from pathlib import Path
 
-from kit.registries import COUNTS, begun, register
+from kit.registries import COUNTS, begun, planned, register, report
 from starlette.testclient import TestClient
 
 from upstream.hosting.messages import offset_of
-from upstream.hosting.registry import registry_now
-from upstream.hosting.reports import HostReport, QueryReport
+from upstream.hosting.reports import QueryReport
 from upstream.workbench.server import create_app
 from upstream.workbench.watch import Watch
 
@@ -37,15 +34,6 @@ def source(silent_s: float = 0.0, **states: dict[str, int]) -> dict[str, object]
     return {"version": 1, "connector": "files", "progress": states, "heard": heard, "ended": [], "punctuation": {}}
 
 
-def planned(checkpoint: Path, batch: int, *offsets: dict[str, object]) -> None:
-    """Journal a batch as Spark does."""
-    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
-    if not (checkpoint / "metadata").exists():
-        (checkpoint / "metadata").write_text(json.dumps({"id": "host"}))
-    lines = ["v1", "{}", *(json.dumps(each) for each in offsets)]
-    (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
-
-
 class Job:
     """A job of two queries over `buses`, of which the last batch is 4."""
 
@@ -63,10 +51,7 @@ class Job:
         planned(self.checkpoint, batch, buses, *others, offset_of(str(self.checkpoint), version))
 
     def report(self, **queries: QueryReport) -> None:
-        registry = registry_now(str(self.checkpoint))
-        found = {registry.queries[name].id: dataclasses.asdict(each) for name, each in queries.items()}
-        report = {**dataclasses.asdict(HostReport(4)), "queries": found}
-        (self.checkpoint / "queries" / "report.json").write_text(json.dumps(report))
+        report(self.checkpoint, **queries)
 
 
 __all__ = ["COUNTS", "HEADERS", "NOW_US", "Job", "S", "page", "planned", "register", "source", "state"]

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from kit.browser import WorkbenchServer, browser_program, chromium
-from kit.scenes import Scene, every_state
+from kit.scenes import Scene, every_state, hosted_job
 from kit.sink import Sink
 from kit.waiting import wait_for
 
@@ -28,6 +28,7 @@ def folder(tmp_path_factory):
 def live(folder):
     """A table to which a thread commits."""
     every_state(folder, batches=8)
+    hosted_job(folder / "job")
     large = Sink(folder / "large", system=False, options={"key": "k", "eventTime": "t", "buckets": "16"})
     for batch in range(2):
         keys = range(batch * ROWS // 2, (batch + 1) * ROWS // 2)
@@ -189,3 +190,36 @@ def test_text_of_a_table_is_never_markup(opened):
     page = opened("table", table="table")
     assert "<script>" in page.inner_text("main")
     assert page.query_selector("main img, main script, main b") is None
+
+
+def test_a_query_is_created_changed_and_dropped_and_another_browser_follows(opened):
+    page, other = opened("queries"), opened("queries")
+    page.click("button:text-is('new query')")
+    page.fill("input[aria-label=name]", "mean")
+    page.type("textarea", "SELECT AVG(spe")
+    page.keyboard.press("Tab")
+    page.type("textarea", ") AS mean FROM LATEST(bus")
+    page.keyboard.press("Tab")
+    assert page.input_value("textarea") == "SELECT AVG(speed) AS mean FROM LATEST(buses"
+    page.type("textarea", ") WHERE sped > 1")
+    page.click("button:text-is('create')")
+    page.wait_for_selector("text=Line 1, column 52", timeout=WAIT)
+    page.keyboard.type("speed")  # the mistake is selected
+    opened.errors.clear()  # the console has the refused request
+    page.click("button:text-is('explain')")
+    page.wait_for_selector(".plan-picture svg", timeout=WAIT)
+    page.click("button:text-is('create')")
+    page.wait_for_selector("h2:text-is('mean')", timeout=WAIT)
+    other.click("td a:text-is('mean')", timeout=WAIT)
+    page.fill(".query-detail [aria-label=weight]", "3")
+    page.click("button:text-is('set')")
+    page.wait_for_selector("text=The next batch takes the weight.", timeout=WAIT)
+    other.wait_for_selector("text=It has changed.", timeout=WAIT)
+    assert other.input_value(".query-detail [aria-label=weight]") == "3"
+    other.click("button:text-is('pause the query')")
+    page.wait_for_selector("button:text-is('resume the query')", timeout=WAIT)
+    page.click("button:text-is('drop')")
+    page.click("dialog button:text-is('drop')")
+    for each in (page, other):
+        each.wait_for_selector("text=mean was dropped.", timeout=WAIT)
+    opened.errors[:] = [each for each in opened.errors if "404" not in each]  # the last look for its results

@@ -15,7 +15,7 @@ export async function render(root, api, params) {
   const head = el("p", { "aria-live": "polite" });
   const list = el("div", { class: "query-scroll", tabindex: "0", role: "region", "aria-label": "queries" });
   const pager = el("div", { class: "plan-bar" });
-  const detail = el("div");
+  const detail = el("div", { class: "query-detail" });
   const search = el("input", { type: "search", placeholder: "name or text", "aria-label": "search", oninput: () => { asked.search = search.value; asked.offset = 0; load(); } });
   const order = el("select", { "aria-label": "order", onchange: () => { asked.order = order.value; load(); } }, Object.entries(ORDERS).map(([value, name]) => el("option", { value }, name)));
   const jobs = el("select", { "aria-label": "job", onchange: () => { asked.job = jobs.value; asked.offset = 0; load(); } });
@@ -44,6 +44,7 @@ export async function render(root, api, params) {
       const changes = !behind ? "all changes are taken" : `${count(behind)} ${behind === 1 ? "change waits" : "changes wait"} for the next batch`;
       head.textContent = `${count(found.registered)} queries; ${found.runs ? "the job runs" : "no process hosts them now"}; ${changes}${found.taken_batch === null ? "" : ` (last batch ${found.taken_batch})`}.`;
       replace(list, table(found.queries));
+      follow(found);
       const last = Math.min(asked.offset + PAGE, found.total);
       replace(pager,
         el("button", { disabled: asked.offset === 0, onclick: () => { asked.offset = Math.max(asked.offset - PAGE, 0); load(); } }, "◀ before"),
@@ -65,14 +66,29 @@ export async function render(root, api, params) {
       el("tbody", {}, rows.length ? rows.map(line) : el("tr", {}, el("td", { colSpan: heads.length }, "No query."))));
   }
 
+  // Another browser, or `upstream apply`, may change the open query.
+  function follow(found) {
+    if (open?.state === undefined) return;
+    const row = found.queries.find((each) => each.name === open.name);
+    if (row && stateOf(row) !== open.state && !(detail.contains(document.activeElement) && document.activeElement.matches("input"))) show(open.name, "It has changed.");
+    if (!row && !asked.search && found.total <= PAGE) dropped(open.name);
+  }
+
+  function dropped(name) {
+    close();
+    replace(detail, el("p", { role: "status" }, `${name} was dropped.`));
+  }
+
   function close() {
     clearTimeout(timer);
     open = null;
     replace(detail);
   }
 
-  async function show(name) {
-    close();
+  // With words, an open query is shown again after a change.
+  async function show(name, words = null) {
+    if (words === null) close();
+    clearTimeout(timer);
     const mine = (open = { name });
     try {
       const [found, text] = await Promise.all([
@@ -80,24 +96,24 @@ export async function render(root, api, params) {
         patiently(() => api.get("/plan.svg", { ...job(), root: `query:${name}` })),
       ]);
       if (gone || open !== mine) return;
-      replace(detail, ...described(found, text, mine));
-      detail.scrollIntoView({ block: "nearest" });
+      mine.state = stateOf(found);
+      replace(detail, ...described(found, text, mine, words ?? ""));
+      if (words === null) detail.scrollIntoView({ block: "nearest" });
       results(found, mine);
     } catch (error) {
       if (!gone && open === mine) replace(detail, problem(error));
     }
   }
 
-  function described(found, text, mine) {
+  function described(found, text, mine, words) {
     const weight = el("input", { type: "number", min: "0.001", step: "any", value: String(found.weight), "aria-label": "weight" });
-    const said = el("p", { class: "query-error", role: "status" });
+    const said = el("p", { class: "query-error", role: "status" }, words);
     const act = async (method, body, words) => {
       try {
         await api.send(method, `/queries/${encodeURIComponent(found.name)}`, body, job());
-        said.textContent = words;
+        if (method === "DELETE") dropped(found.name);
+        else show(found.name, words);
         load();
-        if (method === "DELETE") close();
-        else show(found.name);
       } catch (error) {
         replace(said, problem(error));
       }
@@ -112,7 +128,7 @@ export async function render(root, api, params) {
       el("h2", {}, found.name), el("pre", {}, found.statement),
       el("div", { class: "plan-bar" }, el("label", {}, "weight ", weight),
         el("button", { onclick: () => act("PATCH", { weight: Number(weight.value) }, "The next batch takes the weight.") }, "set"),
-        el("button", { onclick: () => act("PATCH", { active: !found.active }, found.active ? "Paused." : "Resumed.") }, found.active ? "pause the query" : "resume the query"),
+        el("button", { onclick: () => act("PATCH", { active: !found.active }, found.active ? "The next batch pauses it." : "The next batch resumes it.") }, found.active ? "pause the query" : "resume the query"),
         el("button", { onclick: () => create(found) }, "edit the text"),
         el("button", { class: "danger", onclick: () => drop(found, act) }, "drop"),
         el("a", { href: `#/plan?root=${encodeURIComponent(`query:${found.name}`)}${asked.job ? `&job=${encodeURIComponent(asked.job)}` : ""}` }, "plan"),
@@ -134,7 +150,7 @@ export async function render(root, api, params) {
         else if (!rows.unchanged) {
           mine.version = rows.version;
           mine.note.textContent = `version ${count(rows.version)}; ${count(rows.rows.length)} of ${count(rows.total)} rows`;
-          replace(mine.frame, el("table", {}, el("thead", {}, el("tr", {}, rows.columns.map((each) => el("th", { scope: "col" }, each)))),
+          replace(mine.frame, el("table", {}, el("thead", {}, el("tr", {}, rows.columns.map((each, at) => el("th", { scope: "col", class: typeof rows.rows[0]?.[at] === "number" ? "num" : null }, each)))),
             el("tbody", {}, rows.rows.map((row) => el("tr", {}, row.map((each) => el("td", { class: typeof each === "number" ? "num" : null }, cell(each))))))));
         }
       } catch (error) {
@@ -223,7 +239,7 @@ export async function render(root, api, params) {
   }
 
   await load();
-  const again = setInterval(() => { if (!document.hidden && !gone) load(); }, 5 * POLL_MS);
+  const again = setInterval(() => { if (!document.hidden && !gone) load(); }, 2 * POLL_MS);
   if (params.get("name")) show(params.get("name"));
   return {
     dispose() {
@@ -232,6 +248,10 @@ export async function render(root, api, params) {
       clearInterval(again);
     },
   };
+}
+
+function stateOf(query) {
+  return JSON.stringify([query.text, query.weight, query.active, query.reason]);
 }
 
 function since(us) {
