@@ -78,12 +78,15 @@ def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
 
 
 def hide_interrupts() -> None:
-    """Keep Py4J from printing a traceback if Ctrl-C comes in the middle of a call to the JVM."""
+    """Keep Py4J from printing a traceback if Ctrl-C comes in the middle of a call to the JVM, or of a batch."""
     logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j.clientserver").addFilter(_is_no_interrupt)
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    return record.msg != "KeyboardInterrupt while sending command."
+    if record.msg == "KeyboardInterrupt while sending command.":
+        return False
+    return record.exc_info is None or "java.lang.InterruptedException" not in str((record.exc_info or (None,) * 2)[1])
 
 
 def _story(error: BaseException) -> str:

@@ -42,12 +42,19 @@ def test_others_by_their_most_telling_line():
 def test_an_interrupt_of_a_call_to_java_leaves_no_trace(caplog):
     text = "KeyboardInterrupt while sending command."
     assert f'logging.exception("{text}")' in Path(java_gateway.__file__).read_text(encoding="utf-8")
-    root = logging.getLogger()
+    root, server = logging.getLogger(), logging.getLogger("py4j.clientserver")
     before = list(root.filters)
     try:
         hide_interrupts()
         root.error(text)
         root.error("another error")
+        # A batch in Python whose query is stopped.
+        for cause in ("java.lang.InterruptedException", "java.lang.Error"):
+            try:
+                raise RuntimeError(f"An error occurred while calling o1.collect.\n: {cause}\n\tat x")
+            except RuntimeError:
+                server.exception(cause)
     finally:
         root.filters[:] = before
-    assert [record.getMessage() for record in caplog.records] == ["another error"]
+        server.filters.clear()
+    assert [record.getMessage() for record in caplog.records] == ["another error", "java.lang.Error"]
