@@ -1,4 +1,4 @@
-"""The table of metrics: a row of figures for each commit, for tools that plot."""
+"""The figures of commits for other tools: a table with a row for each commit, and gauges of Spark's metrics system."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import re
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...conf.errors import TableError
+from ...conf.errors import TableError, UpstreamError
+from ...conf.units import now_us
 from ...core.feedback.reports import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
 from ...delta_format.append_table import AppendTable
-from ..figures.summary import CommitSummary, complete_up_to_us, summaries_after
+from ...storage.folder import TableFolder
+from ..figures.summary import CommitSummary, complete_up_to_us, read_summaries, summaries_after
 from ..maintenance.runner import commit_hooks, maintain
 from ..spec.maintenance_rules import is_ours, retention_properties
 from ..spec.options import SinkTarget
@@ -26,6 +32,7 @@ from .last_commit import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
 
 
 _LOG = logging.getLogger("upstream.metrics")
@@ -193,3 +200,114 @@ def _read(summary: CommitSummary, figure: _Figure) -> Any:
     for name in figure.split("."):
         value = None if value is None else getattr(value, name)
     return value
+
+
+_SWITCH = "spark.sql.streaming.metricsEnabled"
+_LOOK_S = 5.0
+_SUMS = ("rows", "updates", "applied", "superseded", "deleted", "conflicts")
+
+
+@dataclasses.dataclass
+class _ShownTable:
+    folder: TableFolder
+    name: str
+    version: int = -1
+    last: CommitSummary | None = None
+    sums: Counter[str] = dataclasses.field(default_factory=Counter[str])
+    gauges: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the present figures by the names that Prometheus has of the workbench; None for an unknown one."""
+        last = self.last
+        if last is None:
+            return {}
+        complete_us = complete_up_to_us(last.low_watermark)
+        found: dict[str, float | None] = {f"{name}_total": self.sums[name] for name in _SUMS}
+        if last.staleness is not None:
+            found |= {f"staleness_{each}_seconds": getattr(last.staleness, each) for each in ("p50", "p99", "max")}
+        return found | {
+            "late_total": None if last.sources is None else last.sources.late,
+            "keys": last.keys,
+            "pending_keys": last.pending,
+            "oldest_pending_seconds": last.oldest,
+            "target_met": last.target_met,
+            "low_watermark_lag_seconds": None if complete_us is None else max(now_us() - complete_us, 0) / 1e6,
+        }
+
+
+class SparkGauges:
+    """The figures of tables as gauges of Spark's metrics system, which a thread sets every five seconds.
+
+    They cost a batch nothing: the thread reads the tables' logs, as the workbench does. Spark itself makes gauges of
+    accumulators. A gauge keeps its figure while a commit has none.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._context: Any = session.sparkContext
+        self._tables: dict[str, _ShownTable] = {}
+        self._lock = threading.Lock()
+
+    def add(self, folder: TableFolder) -> None:
+        """Show a table from its next commit on."""
+        with self._lock:
+            if folder.location not in self._tables:
+                own = re.sub(r"\W", "_", folder.location.rstrip("/").rpartition("/")[2])
+                taken = {each.name for each in self._tables.values()}
+                name = next(
+                    each for each in (own, *(f"{own}_{n}" for n in range(2, len(taken) + 3))) if each not in taken
+                )
+                entries = (each.removesuffix(".json") for each in folder.names("_delta_log"))
+                newest = max((int(each) for each in entries if each.isdigit()), default=-1)
+                self._tables[folder.location] = _ShownTable(folder, name, newest)
+            if len(self._tables) == 1:
+                threading.Thread(target=self._keep, name="upstream-gauges", daemon=True).start()
+
+    def look(self) -> None:
+        """Read new commits, and set the gauges."""
+        with self._lock:
+            for table in self._tables.values():
+                try:
+                    found = read_summaries(table.folder.location, table.version, table.folder.storage)
+                except (OSError, UpstreamError) as error:
+                    _LOG.warning("The gauges of %s are not set: %s", table.folder.location, error)
+                    continue
+                for version, summary in found:
+                    table.version, table.last = version, summary
+                    table.sums.update({name: getattr(summary, name) for name in _SUMS})
+                for name, value in table.figures().items():
+                    if value is not None:
+                        self._set(table, name, float(value))
+
+    def _set(self, table: _ShownTable, name: str, value: float) -> None:
+        gauge = table.gauges.get(name)
+        if gauge is None:
+            jvm = self._context._jvm
+            gauge = table.gauges[name] = jvm.org.apache.spark.util.DoubleAccumulator()
+            empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+            source = getattr(getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$"), "MODULE$")
+            source.register(self._context._jsc.sc(), empty.updated(f"upstream.{table.name}.{name}", gauge))
+        gauge.add(value - gauge.value())  # at once: no reader sees a gauge that is reset
+
+    def _keep(self) -> None:
+        while True:
+            time.sleep(_LOOK_S)
+            try:
+                if self._context._jsc.sc().isStopped():
+                    return
+                self.look()
+            except Exception:  # noqa: BLE001 Spark has been stopped, in whichever way that shows
+                return
+
+
+_gauges: dict[str, SparkGauges] = {}
+
+
+def offer_gauges(session: SparkSession, folder: TableFolder) -> None:
+    """Show a table's figures in Spark's metrics system, if the session reports its streaming queries there."""
+    try:
+        wanted = session.conf.get(_SWITCH) == "true"
+        application = session.sparkContext.applicationId
+    except Exception:  # noqa: BLE001 Spark Connect, whose client has no JVM
+        return
+    if wanted:
+        _gauges.setdefault(application, SparkGauges(session)).add(folder)

@@ -13,12 +13,13 @@ from deltalake.exceptions import DeltaError
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink.commit import metrics_table as metrics_module
-from upstream.sink.commit.metrics_table import write_metrics
+from upstream.sink.commit.metrics_table import SparkGauges, write_metrics
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.spark_writer import check_sink
 from upstream.sink.spec.options import parse_sink_options
 from upstream.sink.spec.steps import CommitStep
 from upstream.sink.table import table as table_module
+from upstream.storage.folder import TableFolder
 
 from ..deaths import dying_at
 
@@ -153,3 +154,28 @@ def test_a_place_that_comes_to_hold_something_else_stays_as_it_is(metered, tmp_p
     assert "it is a table of others, without table, query_id" in caplog.text
     assert DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names == ["rows"]
     assert metered.latest() == {0: (10, "a")}
+
+
+def test_sparks_metrics_system_has_gauges_of_a_table(spark, metered):
+    metrics = spark.sparkContext._jsc.sc().env().metricsSystem()
+
+    def shown() -> dict[str, float]:
+        sources = metrics.getSourcesByName("AccumulatorSource")
+        gauges = [sources.apply(n).metricRegistry().getGauges() for n in range(sources.size())]
+        return {name: each[name].getValue() for each in gauges for name in each}
+
+    write(metered, 0)
+    gauges = SparkGauges(spark)
+    gauges.add(TableFolder(str(metered.path)))
+    gauges.look()
+    named = f"upstream.{metered.path.name}"
+    assert not any(name.startswith(named) for name in shown()), "it counts from now on"
+    for batch_id in (1, 2):
+        write(metered, batch_id)
+        gauges.look()
+    found = {name.removeprefix(f"{named}."): value for name, value in shown().items() if name.startswith(named)}
+    (_, last) = read_summaries(str(metered.path), 0)[-1]
+    assert (found["rows_total"], found["applied_total"], found["keys"]) == (2, 2, 3)
+    assert found["staleness_p99_seconds"] == pytest.approx(last.staleness.p99)
+    assert found["target_met"] == last.target_met
+    assert "pending_keys" not in found, "it has no queue"
