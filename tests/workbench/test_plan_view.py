@@ -11,7 +11,7 @@ from upstream.core.feedback.reports import QueueReport, WindowReport, write_repo
 from upstream.hosting.journal import Change, Journal
 from upstream.storage.folder import TableFolder
 
-from .hosted import NOW_US, Job, S, page, planned, register, source, state
+from .hosted import NOW_US, Job, S, page, planned, source, state
 
 
 def step(number, kind, text, *inputs, folder=""):
