@@ -12,8 +12,9 @@ export async function render(root, api) {
   }
   const keys = el("div");
   const hot = el("div");
+  const hottest = el("div");
   const parts = el("div", { class: "stack" });
-  root.append(section("Keys that wait longest in the queue", keys), section("Keys with the most updates that wait", hot), parts);
+  root.append(section("Keys that wait longest in the queue", keys), hottest, parts);
 
   function show(place, found, caption) {
     if (found.why) return replace(place, empty("The queue reports no keys", found.why));
@@ -30,9 +31,10 @@ export async function render(root, api) {
   }
 
   async function load() {
-    const [stalest, hottest, shards] = await Promise.all([api.get("/stalest", { count: 50 }), api.get("/stalest", { count: 50, by: "updates" }), api.get("/shards")]);
+    const [stalest, updated, shards] = await Promise.all([api.get("/stalest", { count: 50 }), api.get("/stalest", { count: 50, by: "updates" }), api.get("/shards")]);
     show(keys, stalest, "Stalest keys");
-    show(hot, hottest, "Keys with the most updates that wait");
+    show(hot, updated, "Keys with the most updates that wait");
+    replace(hottest, updated.why ? null : section("Keys with the most updates that wait", hot));
     const most = Math.max(1, ...shards.buckets.map((each) => each.rows ?? 0));
     replace(
       parts,
