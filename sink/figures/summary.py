@@ -92,7 +92,7 @@ class BatchTimes:
 
     planned_us: int | None  # when the first source looked for input
     chosen_us: int | None  # when all sources had chosen their input
-    rows_s: float  # the slowest task waited for rows: it read, or operators worked
+    rows_s: float  # the slowest task waited for rows
     merge_s: float  # it merged rows into the table, and wrote files
     began_us: int  # when all tasks had ended, and the commit began
 

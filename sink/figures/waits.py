@@ -281,9 +281,9 @@ def batch_spans(summary: CommitSummary, after: CommitSummary | None = None) -> l
     parts = [
         ("batch", 0, begin, end, True),
         ("choose input", 1, begin, chosen, True),
-        ("Spark plans and schedules", 1, chosen, ran, False),
-        ("slowest task", 1, ran, times.began_us, True),
-        ("read and operators", 2, ran, merged, True),
+        ("Spark, and stages before the sink", 1, chosen, ran, False),
+        ("slowest task of the sink", 1, ran, times.began_us, True),
+        ("wait for rows", 2, ran, merged, True),
         ("merge and write", 2, merged, times.began_us, True),
         ("commit", 1, times.began_us, end, True),
     ]

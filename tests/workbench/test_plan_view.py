@@ -91,9 +91,9 @@ def test_an_edge_names_what_samples_its_rows_and_a_commit_has_the_time_of_its_pa
     spans = {each["name"]: each for each in plan["spans"]}
     assert (spans["batch"]["start_s"], spans["batch"]["seconds"]) == (0, 1)
     assert spans["choose input"]["seconds"] == 0.75
-    within = ("choose input", "Spark plans and schedules", "slowest task")
+    within = ("choose input", "Spark, and stages before the sink", "slowest task of the sink")
     assert sum(spans[each]["seconds"] for each in within if each in spans) == pytest.approx(1)
-    assert spans["slowest task"]["seconds"] >= spans["merge and write"]["seconds"] > 0
+    assert spans["slowest task of the sink"]["seconds"] >= spans["merge and write"]["seconds"] > 0
     assert [each["name"] for each in plan["spans"] if not each["measured"]][-1] == "until the next batch"
     assert spans["until the next batch"]["seconds"] == 1
 
