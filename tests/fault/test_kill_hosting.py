@@ -87,7 +87,7 @@ class Points:
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("files", "chosen"),
-    [(4, SHORT), pytest.param(12, None, marks=[pytest.mark.long, pytest.mark.timeout(2400)])],
+    [(4, SHORT), pytest.param(24, None, marks=[pytest.mark.long, pytest.mark.timeout(2400)])],
     ids=["some", "all"],
 )
 def test_killed_amid_changes(tmp_path, files, chosen):

@@ -130,7 +130,9 @@ class Batches:
 
     def files(self, batch: int) -> set[str]:
         """The files that this batch and those before it have read."""
-        return {path for path, read, *_ in self._source(batch)["position"]["files"] if read}
+        position = self._source(batch)["position"]
+        assert "quiet" not in position, "with more than 32 files, lists beside the offsets have the others"
+        return {path for path, read, *_ in position["files"] if read}
 
     def bound_us(self, batch: int) -> int | None:
         """The low-watermark that this batch brings."""
