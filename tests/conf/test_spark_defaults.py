@@ -54,7 +54,8 @@ def _submit(tmp_path: Path, kind: str, *options: str) -> tuple[list[object], str
 
 
 def test_same_settings_as_the_session():
-    assert _settings() == {**preset(), "spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDES}
+    own = {"spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDES, "spark.log.level": "WARN"}
+    assert _settings() == {**preset(), **own}
 
 
 @pytest.mark.spark
@@ -69,7 +70,8 @@ def test_spark_submit_with_the_properties_file(tmp_path):
 @pytest.mark.spark
 def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path):
     settings = ("spark.sql.shuffle.partitions=5", "spark.python.daemon.module=upstream.conf.worker_daemon")
-    reported, _ = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
+    reported, log = _submit(tmp_path, "session", "--conf", settings[0], "--conf", settings[1])
+    assert log.count(" INFO ") < 10, "only those before Spark reads its level"
     assert reported[:2] == [[], 10]
     assert reported[2] == ["5", "UTC", "job.py"] or reported[2] == ["5", "UTC", "told by submit"]
     assert reported[3], "the daemon named has run the workers"
