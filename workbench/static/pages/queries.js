@@ -42,7 +42,7 @@ export async function render(root, api, params) {
       asked.job = found.job;
       const behind = found.version - Math.max(found.taken_version ?? 0, 0);
       const changes = !behind ? "all changes are taken" : `${count(behind)} ${behind === 1 ? "change waits" : "changes wait"} for the next batch`;
-      head.textContent = `${count(found.registered)} queries; ${found.runs ? "the job runs" : "no process hosts them now"}; ${changes}${found.taken_batch === null ? "" : ` (last batch ${found.taken_batch})`}.`;
+      head.textContent = `${count(found.registered)} ${found.registered === 1 ? "query" : "queries"}; ${found.runs ? "the job runs" : "no process hosts them now"}; ${changes}${found.taken_batch === null ? "" : ` (last batch ${found.taken_batch})`}.`;
       replace(list, table(found.queries));
       follow(found);
       const last = Math.min(asked.offset + PAGE, found.total);
@@ -203,7 +203,7 @@ export async function render(root, api, params) {
     }
 
     function failed(error) {
-      replace(said, error.line ? `Line ${error.line}, column ${error.column}: ${error.error}.${error.hint ? ` ${error.hint}` : ""}\n${error.excerpt}` : problem(error));
+      replace(said, error.line ? `Line ${error.line}, column ${error.column}: ${error.error}.${error.hint ? ` ${error.hint[0].toUpperCase()}${error.hint.slice(1)}${/[.?!]$/.test(error.hint) ? "" : "."}` : ""}\n${error.excerpt}` : problem(error));
       if (!error.line) return;
       const before = text.value.split("\n").slice(0, error.line - 1).join("\n").length + (error.line > 1 ? 1 : 0) + error.column - 1;
       text.focus();
