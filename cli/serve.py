@@ -144,6 +144,10 @@ def show_workbench(
     from ..workbench.watch import Watch
 
     server, watch = load_server(), Watch(locations, storage)
+    if token is None and port:
+        from ..workbench.security import kept_token
+
+        token = kept_token(f"{host}:{port} {watch.locations}")
 
     def started(address: str) -> None:
         console.print(f"The workbench is at {address} until Ctrl-C", markup=False)

@@ -65,7 +65,7 @@ def _facts(answer: KeyAnswer) -> Iterator[str]:
         sure = "" if each["exact"] else " (its text has the key)"
         yield f"dead letter{sure}: {each['reason']}, from {each['origin']}"
     for each in answer.feeds:
-        yield "unread: " + ", ".join(f"{name} {value}" for name, value in each.items())
+        yield "read up to: " + ", ".join(f"{name} {value}" for name, value in each.items())
     for each in answer.operators:
         held = "" if each["rows"] is None else f": {each['rows']:,} rows"
         since = "" if each["oldest_us"] is None else f", the oldest since {instant_text(each['oldest_us'])}"

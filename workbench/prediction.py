@@ -373,7 +373,7 @@ def routes(bench: Bench) -> list[Route]:
         return measured(bench.watch.shown(request.query_params.get("table")))
 
     def past(request: Request) -> dict[str, Any]:
-        table = bench.watch.table(request.query_params.get("table"))
+        table = bench.watch.shown(request.query_params.get("table"))
         return past_predictions([summary for _, summary in table.commits], policy_in_force(table))
 
     def answer(request: Request) -> dict[str, Any]:

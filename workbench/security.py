@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import hmac
+import os
+import secrets
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -14,7 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "kept_token"]
 
 COOKIE = "upstream_token"
 BODY_BYTES = 1 << 16
@@ -30,6 +35,25 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+
+
+def kept_token(place: str) -> str:
+    """Return the token of an earlier start at a place, from a file that only its user can read; else a new one."""
+    token = secrets.token_urlsafe(16)
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "upstream"
+    path = folder / f"ui-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+    with contextlib.suppress(OSError):  # without a home, each start has a token of its own
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            contextlib.suppress(FileExistsError),
+            open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file,
+        ):
+            file.write(token)
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii") as file:
+            state, kept = os.fstat(file.fileno()), file.read()
+        if state.st_uid == os.geteuid() and not state.st_mode & 0o077 and len(kept) == len(token):
+            return kept
+    return token
 
 
 class Guard:
@@ -74,14 +98,16 @@ class Guard:
         host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
         if host.lower() not in self._hosts:
             return _problem(421, f"this address is not {host!r}", "open the address that `upstream ui` printed")
+        port = headers.get("host", "").rpartition(":")[2]  # a browser sends a host's cookies to all of its ports
+        cookie = f"{COOKIE}_{port}" if port.isascii() and port.isdecimal() else COOKIE
         given = request.query_params.get("token")
         if given is not None and scope["path"] == "/" and request.method == "GET" and self._is_token(given):
             answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(cookie, self._token, httponly=True, samesite="strict", path="/")
             return answer
         bearer = headers.get("authorization", "")
         by_header = bearer[:7].lower() == "bearer " and self._is_token(bearer[7:].strip())
-        if not by_header and not self._is_token(request.cookies.get(COOKIE, "")):
+        if not by_header and not self._is_token(request.cookies.get(cookie, "")):
             return _problem(401, "the token is missing or wrong", "open the address that `upstream ui` printed")
         if request.method in _READS:
             return None

@@ -239,13 +239,18 @@ class WatchedTable:
 
 
 def _coarser(points: list[Point], limit: int) -> list[Point]:
-    """Return the points if `limit` allows them, else three quarters: pairs of the older half become one each."""
-    coarser = False
-    while len(points) > limit or (coarser and len(points) > limit * 3 // 4):
-        coarser, half = True, len(points) // 2 // 2 * 2
-        if not half:
-            break
-        points = [points[at].then(points[at + 1]) for at in range(0, half, 2)] + points[half:]
+    """Return the points if `limit` allows them, else three quarters: the latest, and sums of earlier ones."""
+    if len(points) <= limit:
+        return points
+    most, latest = 2, limit // 4
+    while len(points) > limit * 3 // 4:
+        merged: list[Point] = []
+        for each in points[:-latest]:
+            if merged and merged[-1].commits + each.commits <= most:
+                merged[-1] = merged[-1].then(each)
+            else:
+                merged.append(each)
+        points, most = merged + points[-latest:], most * 2
     return points
 
 

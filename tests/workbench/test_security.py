@@ -1,9 +1,13 @@
 """The guard of the workbench, line by line."""
 
 import json
+import os
+import stat
 
 import pytest
 from starlette.testclient import TestClient
+
+from upstream.workbench.security import kept_token
 
 TOKEN = "secret-token"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -32,7 +36,7 @@ def test_a_bearer_token_needs_no_cookie(client):
 
 def test_a_name_of_another_site_for_this_address_is_refused(known):
     assert known.get("/api/v1/tables", headers={"Host": "evil.example"}).status_code == 421
-    assert known.get("/api/v1/tables", headers={"Host": "testserver:8383"}).status_code == 200
+    assert known.get("/api/v1/tables", headers={**BEARER, "Host": "testserver:8383"}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -81,3 +85,27 @@ def test_every_answer_forbids_scripts_of_others_and_frames(known):
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
     assert known.get("/api/v1/tables").headers["cache-control"] == "no-store"
+
+
+def test_a_token_outlives_the_server_in_a_file_that_only_its_user_can_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    token = kept_token("127.0.0.1:8383 lake")
+    (path,) = (tmp_path / "upstream").iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert kept_token("127.0.0.1:8383 lake") == token != kept_token("127.0.0.1:8384 lake")
+    path.chmod(0o644)
+    assert kept_token("127.0.0.1:8383 lake") != token
+    path.unlink()
+    os.symlink("/etc/hostname", path)
+    assert kept_token("127.0.0.1:8383 lake") != token
+
+
+def test_workbenches_at_two_ports_of_a_host_have_cookies_of_their_own(client):
+    names = [
+        client.get(f"/?token={TOKEN}", headers={"Host": f"testserver:{port}"}, follow_redirects=False).headers[
+            "set-cookie"
+        ]
+        for port in (1, 2)
+    ]
+    assert names[0].split("=")[0] != names[1].split("=")[0]

@@ -75,13 +75,17 @@ def test_another_table_in_its_place_starts_a_new_history(tmp_path):
 
 def test_old_points_grow_coarser_and_no_count_is_lost(tmp_path):
     sink = written(tmp_path, 30)
-    table = WatchedTable("t", str(sink.path), {}, points=16, commits=200)
+    table = WatchedTable("t", str(sink.path), {}, points=16, commits=20)
+    for batch in range(30, 90):
+        table.refresh()
+        sink.now_us += 1_000_000
+        sink.batch(batch, [sink.rows([(1, 10 + batch, "a"), (2, 10 + batch, "b")], seq=10 * batch)])
     table.refresh()
     points = table.points
     assert len(points) <= 16
-    assert points[-1].commits == 1 < points[0].commits
-    assert sum(point.rows for point in points) == 60
-    assert sum(point.ages.count for point in points) == 60
+    assert points[-1].commits == 1 < points[0].commits <= 16  # of 90: no point takes all that is old
+    assert sum(point.rows for point in points) == 180
+    assert sum(point.ages.count for point in points) == 180
     assert [point.at_us for point in points] == sorted(point.at_us for point in points)
 
 

@@ -149,6 +149,7 @@ const feed = {
       // A browser gives up after an answer that is no stream: then the page tries by itself.
       source.close();
       connection("offline");
+      if (this.tries) api.get("/overview").catch((error) => error.status === 401 && connection("refused"));
       const wait = RETRY_MS[Math.min(this.tries, RETRY_MS.length - 1)];
       this.tries += 1;
       this.timer = setTimeout(() => this.connect(), wait);
@@ -161,7 +162,7 @@ const feed = {
   },
 };
 
-const WORDS = { live: "live", paused: "paused", offline: "reconnecting" };
+const WORDS = { live: "live", paused: "paused", offline: "reconnecting", refused: "restarted with another token: open its new address" };
 
 function connection(state) {
   $("live").dataset.live = state;
