@@ -547,9 +547,11 @@ def _have_many_pairs(left: JoinRows, right: JoinRows) -> bool:
 def _met(left: pl.DataFrame, right: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     if left.height == 0 or right.height == 0:
         return left.select(_LEFT).clear().hstack(right.select(_RIGHT).clear())
-    if names and left.height == right.height == 1:  # of one row each, Polars does not take NaN for NaN
-        equal = all((left[name] == right[name]).fill_null(value=False).item() for name in names)
-        return left.select(_LEFT).hstack(right.select(_RIGHT)).head(int(equal))
+    if any(left[name].dtype.is_float() for name in names):
+        # Polars merges columns that it takes for sorted, those of one row too, and then NaN is not NaN.
+        ids = numbered(pl.concat([left[names], right[names]]), names).ids
+        left, right = left.select(_LEFT, id=ids[: left.height]), right.select(_RIGHT, id=ids[left.height :])
+        names = ["id"]
     if names:
         return left.join(right, on=names, how="inner", maintain_order="left_right").select(_LEFT, _RIGHT)
     return left.join(right, how="cross", maintain_order="left_right").select(_LEFT, _RIGHT)
