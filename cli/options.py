@@ -284,7 +284,7 @@ def _list(docs: list[OptionDoc]) -> str:
 
 def _default(doc: OptionDoc) -> str:
     value = doc.default
-    if value is None or value in ((), ""):
+    if value is None or value in ((), "", frozenset()):
         return ""
     if isinstance(value, bool):
         return str(value).lower()

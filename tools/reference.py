@@ -229,7 +229,7 @@ def _entry(entry: Entry, shared: list[str]) -> list[str]:
             written = "The columns of the [table of metrics](metrics.md#the-table-of-metrics), and:\n\n"
             written += "\n".join(others)
         if written:
-            lines += ["", *_section("" if name == "Notes" else name, written)]
+            lines += ["", *_section("" if name in {"Notes", "Examples"} else name, written)]
     shown = [
         (key, each.__doc__)
         for key, each in inspect.getmembers(entry.value)

@@ -355,19 +355,16 @@ def _place(place: Place, now_us: int) -> dict[str, Any]:
 
 def stalest(table: WatchedTable, count: int, by: Literal["age", "updates"] = "age") -> dict[str, Any]:
     """Return the stalest or the hottest keys that wait in the query's queue, if the queue reports them."""
-    from ..operators.queue.shard import stalest_keys
+    from ..operators.queue.shard import keys_in_reports, stalest_keys
     from .table_view import json_rows
 
     if table.checkpoint is None:
         return {"columns": [], "rows": [], "why": "The checkpoint of this table's query is not here."}
-    for wanted in (count, 20, 10, 1):
-        try:
-            found = stalest_keys(table.checkpoint, wanted, by=by)
-        except OptionError as error:
-            why = error
-        else:
-            return json_rows(found)
-    return {"columns": [], "rows": [], "why": str(why)}
+    try:
+        wanted = min(count, keys_in_reports(table.checkpoint)[1] or count)
+        return json_rows(stalest_keys(table.checkpoint, wanted, by=by))
+    except OptionError as error:
+        return {"columns": [], "rows": [], "why": str(error)}
 
 
 def shards(table: WatchedTable) -> dict[str, Any]:

@@ -259,7 +259,8 @@ def _sources(df: DataFrame, name: str | None = _OWN_SOURCE) -> list[Mapping[str,
     """
     if is_client_frame(df):
         return list(sources_within(df, name))
-    return [options for source, options in _known(df).sources if name in (None, source)]
+    known = _known(df)
+    return [] if known is None else [options for source, options in known.sources if name in (None, source)]
 
 
 def _coalesces(options: Mapping[str, str]) -> bool:
@@ -308,7 +309,8 @@ def _chosen(df: DataFrame) -> _SourceChoice | None:
         # Columns that the client chooses have names, which only the server resolves.
         options = source_alone(df, _OWN_SOURCE)
         return None if options is None else _SourceChoice(options, df.schema.json(), range(len(df.columns)))
-    return _known(df).choice
+    known = _known(df)
+    return None if known is None else known.choice
 
 
 class _ClassicPlan:
@@ -317,14 +319,12 @@ class _ClassicPlan:
     def __init__(self, df: DataFrame) -> None:
         # Not the DataFrame itself, which is the weak key of this object.
         self._session: Any = df.sparkSession
-        self._frame: Any = getattr(df, "_jdf", None)
+        self._frame: Any = cast("Any", df)._jdf
 
     @cached_property
     def sources(self) -> list[tuple[str | None, Mapping[str, str]]]:
         """The name and the options of each streaming source; no name for a source of Spark's older API."""
         found: list[tuple[str | None, Mapping[str, str]]] = []
-        if self._frame is None:
-            return found
         for leaf in _each(self._frame.queryExecution().analyzed().collectLeaves()):
             kind = leaf.getClass().getSimpleName()
             if kind == "StreamingRelationV2":
@@ -336,8 +336,6 @@ class _ClassicPlan:
 
     @cached_property
     def choice(self) -> _SourceChoice | None:
-        if self._frame is None:
-            return None
         whole = plan = self._frame.queryExecution().analyzed()
         while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
             plan = plan.child()
@@ -355,8 +353,9 @@ class _ClassicPlan:
 _KNOWN: weakref.WeakKeyDictionary[DataFrame, _ClassicPlan] = weakref.WeakKeyDictionary()
 
 
-def _known(df: DataFrame) -> _ClassicPlan:
-    return _KNOWN.setdefault(df, _ClassicPlan(df))
+def _known(df: DataFrame) -> _ClassicPlan | None:
+    """Return the plan of a DataFrame; None for rows of no session."""
+    return None if getattr(df, "_jdf", None) is None else _KNOWN.setdefault(df, _ClassicPlan(df))
 
 
 def _options_of(session: Any, source: Any, *, steps: bool = False) -> dict[str, str]:

@@ -165,16 +165,7 @@ def stalest_keys(
     ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
     word_argument("by", by, Literal["age", "updates"])
-    folder = queue_folder(os.fspath(checkpoint), queue)
-    reports = read_reports(folder, QueueReport)
-    if not reports:
-        raise OptionError(
-            f"no queue has reported to {folder}",
-            expected="the checkpoint of a query with UpdateStream.queue(…) that has run a batch",
-        )
-    tables = [from_frame(base64.b64decode(each.stalest_keys)) for each in reports if each.stalest_keys is not None]
-    silent = not tables or any(each.waiting and each.stalest_keys is None for each in reports)
-    limit = 0 if silent else min(int(table.schema.metadata[b"k"]) for table in tables)
+    tables, limit = keys_in_reports(checkpoint, queue)
     if not 1 <= k <= limit:
         raise OptionError(
             f"k={k}, and each shard of the queue reports {limit} keys",
@@ -189,6 +180,20 @@ def stalest_keys(
     now = units.now_us() if now_us is None else now_us
     age = np.maximum(now - found.column(first).cast(pa.int64()).to_numpy(), 0) / 1e6
     return found.add_column(first + 1, "age_s", pa.array(age))
+
+
+def keys_in_reports(checkpoint: str | os.PathLike[str], queue: int = 0) -> tuple[list[pa.Table], int]:
+    """Return the keys that the shards of a queue report, and how many each reports at least."""
+    folder = queue_folder(os.fspath(checkpoint), queue)
+    reports = read_reports(folder, QueueReport)
+    if not reports:
+        raise OptionError(
+            f"no queue has reported to {folder}",
+            expected="the checkpoint of a query with UpdateStream.queue(…) that has run a batch",
+        )
+    tables = [from_frame(base64.b64decode(each.stalest_keys)) for each in reports if each.stalest_keys is not None]
+    silent = not tables or any(each.waiting and each.stalest_keys is None for each in reports)
+    return tables, 0 if silent else min(int(table.schema.metadata[b"k"]) for table in tables)
 
 
 def stalest_in_shard(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:

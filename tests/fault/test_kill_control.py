@@ -83,7 +83,9 @@ def test_a_batch_that_is_repeated_has_the_settings_with_which_it_was_planned(spa
         query.stop()
 
     assert (checkpoint / "offsets" / str(first)).read_bytes() == noted
-    assert [control_tables(str(table), {}).sample(entity) for entity in SAMPLED] == samples
+    for entity, was in zip(SAMPLED, samples, strict=True):
+        rows = control_tables(str(table), {}).sample(entity)["rows"]
+        assert [row for row in rows if row in was["rows"]] == was["rows"]  # other shards may have added theirs since
     commits = {summary.batch_id: summary for _, summary in read_summaries(str(table))}
     assert [commits[batch].queue.applied for batch in (first - 1, first, first + 1, undone)] == [BUDGET, 17, 23, BUDGET]
     assert [commits[batch].target for batch in (first - 1, first, first + 1)] == [
