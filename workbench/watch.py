@@ -209,6 +209,8 @@ class WatchedTable:
             if begun < 0:
                 newest = self._newest()
                 begun = -1 if newest is None else max(newest - (self._recent.maxlen or 0) * 3 // 2, -1)
+            # Only entries that are there before the log is read are sure to be among those that it gives.
+            there = self._read_to(begun)
             found = read_summaries(self.location, begun, self.storage)
             with self._lock:
                 if self.version < 0:
@@ -217,7 +219,7 @@ class WatchedTable:
                 self._points = [each for each in self._points if each.version <= begun]
                 self._points.extend(Point.of(*each) for each in found)
                 self._points = _coarser(self._points, self._limit)
-            self.version = found[-1][0] if found else self._read_to(begun)
+            self.version = found[-1][0] if found else there
             return found
 
     def between(self, after_version: int) -> list[tuple[int, CommitSummary]]:

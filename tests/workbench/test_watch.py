@@ -6,6 +6,7 @@ import pytest
 from kit.sink import NOW_US, Sink
 
 from upstream.conf.errors import TableError
+from upstream.sink.figures.summary import read_summaries
 from upstream.workbench.watch import Point, UnknownNameError, Watch, WatchedTable
 
 
@@ -51,6 +52,22 @@ def test_commits_are_read_once_in_their_order_and_the_checkpoint_is_that_of_the_
     assert [summary.batch_id for _, summary in table.refresh()] == [3]
     assert [summary.batch_id for _, summary in table.between(table.commits[1][0])] == [2, 3]
     assert [point.rows for point in table.points] == [2, 2, 2, 1]
+
+
+def test_a_commit_that_lands_while_the_log_is_read_is_not_missed(tmp_path, monkeypatch):
+    sink = written(tmp_path)
+    table = Watch([str(sink.path)], {}).table()
+    table.refresh()
+
+    def read_late(*given):
+        found = read_summaries(*given)
+        monkeypatch.undo()
+        sink.batch(1, [sink.rows([(3, 1, "c")], seq=100)])
+        return found
+
+    monkeypatch.setattr("upstream.workbench.watch.read_summaries", read_late)
+    assert table.refresh() == []
+    assert [summary.batch_id for _, summary in table.refresh()] == [1]
 
 
 def test_what_memory_no_longer_has_comes_from_the_log(tmp_path):
