@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.units import format_duration_us, now_us
-from ..workbench.key_answer import instant_text, place_text, plain_json
+from ..datasource.connectors.contract import place_text
+from ..workbench.key_answer import instant_text, plain_json
 from ..workbench.why import explain_key
 
 if TYPE_CHECKING:
@@ -46,30 +47,37 @@ def _facts(answer: KeyAnswer) -> Iterator[str]:
         yield f"row{more}: {_values(answer.row)}"
     yield from _way(answer)
     if answer.superseded is not None:
-        yield f"superseded: {answer.superseded:,} updates, before they reached the table"
+        yield f"superseded before the table: {_counted(answer.superseded, 'update')}"
     if answer.staleness_s is not None:
         age = format_duration_us(answer.staleness_s * 1e6)
-        yield f"staleness at the commit: {age}, since the oldest of them arrived"
+        yield f"staleness at the commit: {age}{', since the first of them arrived' if answer.superseded else ''}"
     if answer.late:
-        yield "late: its time was below the low-watermark of its input partition"
-    for each in answer.events[1:] if answer.commit and answer.events else answer.events:
+        yield "late: its event time was below the low-watermark of its input partition"
+    # The sentence has the change that decides.
+    decides = answer.commit is not None or any(each["kind"] == "removed" for each in answer.events[:1])
+    for each in answer.events[decides:]:
         values = "" if each["row"] is None else f": {_values(each['row'])}"
         batch = "" if each["batch_id"] is None else f", batch {each['batch_id']}"
         yield f"earlier: {each['kind']} in version {each['version']}{batch}, {instant_text(each['at_us'])}{values}"
     for each in answer.coming:
-        since = "" if each["arrival_us"] is None else f", since {instant_text(each['arrival_us'])}"
-        yield f"{each['state']}: {place_text(each['place'])}{since}"
+        since = "" if each["arrival_us"] is None else f", arrived {instant_text(each['arrival_us'])}"
+        batch = "" if each["batch"] is None else f" in batch {each['batch']}"
+        yield f"{each['state']}{batch}: {place_text(each['place'])}{since}"
     for reason, count in answer.refused.items():
-        yield f"dropped by the source: {count:,} rows, {reason}"
+        yield f"dropped by the source: {_counted(count, 'row')}, {reason}"
     for each in answer.letters:
-        sure = "" if each["exact"] else " (its text has the key)"
+        sure = "" if each["exact"] else " (its text contains the key)"
         yield f"dead letter{sure}: {each['reason']}, from {each['origin']}"
     for each in answer.feeds:
-        yield "read up to: " + ", ".join(f"{name} {value}" for name, value in each.items())
+        if "offset" in each:
+            yield f"read: {each['feed']} up to offset {each['offset']}"
+        else:
+            yield f"unread input: {_counted(each['files'], 'file')} of {each['feed']}, {each['bytes']:,} bytes"
     for each in answer.operators:
-        held = "" if each["rows"] is None else f": {each['rows']:,} rows"
+        held = "" if each["rows"] is None else f": {_counted(each['rows'], 'row')}"
         since = "" if each["oldest_us"] is None else f", the oldest since {instant_text(each['oldest_us'])}"
-        yield f"{each['operator']} {each['number']}{held}{since}"
+        bound = "" if each["complete_to"] is None else f", complete up to {instant_text(each['complete_to'])}"
+        yield f"state of {each['name']}{held}{since}{bound}"
 
 
 def _way(answer: KeyAnswer) -> Iterator[str]:
@@ -77,10 +85,14 @@ def _way(answer: KeyAnswer) -> Iterator[str]:
         return
     whole = answer.way[-1].to_us - answer.way[0].from_us
     for each in answer.way:
-        yield f"  {each.name:20} {format_duration_us(each.to_us - each.from_us):>12}   to {instant_text(each.to_us)}"
-    yield f"  {'together':20} {format_duration_us(whole):>12}   from {instant_text(answer.way[0].from_us)}"
+        yield f"  {each.name:20} {format_duration_us(each.to_us - each.from_us):>12}   until {instant_text(each.to_us)}"
+    yield f"  {'total':20} {format_duration_us(whole):>12}   from {instant_text(answer.way[0].from_us)}"
     ago = format_duration_us(max(now_us() - answer.way[-1].to_us, 0))
-    yield f"  {'since then':20} {ago:>12}"
+    yield f"  {'since the commit':20} {ago:>12}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
 
 
 def _values(row: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
 from ..core.watermark.bounds import embedded_punctuation
 from ..expressions.evaluate import RowEvaluator
-from .connectors.contract import Chunk, MalformedRows, Range
+from .connectors.contract import Chunk, MalformedRows, Range, place_text, row_place
 from .observed_times import TaskLook
 from .options import SourceOptions
 from .schema import FeedShape
@@ -180,12 +180,11 @@ class RowShaper:
 
 def _report(positions: Int64s, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows, reason: str) -> None:
     raw = chunk.rows if chunk.origin is None else chunk.origin
-    place = json.dumps(dict(part.place), ensure_ascii=False)
     for low in range(0, len(positions), _TOGETHER):
         some = positions[low : low + _TOGETHER]
         for number, record in zip(index[some].tolist(), raw.take(pa.array(some)).to_pylist(), strict=True):
             text = json.dumps(record, default=str, ensure_ascii=False)
-            malformed.report(text=text, place=f"{place}, row {number}", line=None, reason=reason)
+            malformed.report(text=text, place=place_text(row_place(part, number)), line=None, reason=reason)
 
 
 class RowCondition:

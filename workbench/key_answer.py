@@ -7,7 +7,10 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["EPOCH", "KeyAnswer", "Stretch", "Verdict", "instant_text", "place_text", "plain_json"]
+from ..conf.errors import UpstreamError
+from ..datasource.connectors.contract import place_text
+
+__all__ = ["EPOCH", "KeyAnswer", "Stretch", "Verdict", "cause", "instant_text", "plain_json"]
 
 _EXACT = 1 << 53
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -104,8 +107,34 @@ class KeyAnswer:
         at_us = None if self.commit is None else self.commit["at_us"]
         return None if at_us is None or self.first_arrival_us is None else (at_us - self.first_arrival_us) / 1e6
 
+    @property
+    def row_sentence(self) -> str:
+        """The answer for a key that has a row."""
+        parts: list[str] = []
+        if self.decided is not None:
+            parts.append(f"The row comes from {place_text(self.decided)}.")
+        if self.commit is not None:
+            parts.append(self.committed("the row" if self.decided is None else "it"))
+        if any(each["state"] != "before" for each in self.coming):
+            parts.append("Further rows of the key are not in the table yet.")
+        return " ".join(parts) or "The table has the row."
+
+    def committed(self, what: str) -> str:
+        """Return a sentence about the commit, which there must be."""
+        commit = self.commit or {}
+        writer = commit["operation"] if commit["batch_id"] is None else f"Batch {commit['batch_id']}"
+        return f"{writer} committed {what} in version {commit['version']}, at {instant_text(commit['at_us'])}."
+
+    @property
+    def holders(self) -> str:
+        """The steps with state, in words."""
+        return " or ".join(each["name"] for each in self.operators)
+
     def to_json(self) -> dict[str, Any]:
         value = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if self.decided is not None:
+            value["decided"] = {**self.decided, "text": place_text(self.decided)}
+        value["coming"] = [{**each, "text": place_text(each["place"])} for each in self.coming]
         value["way"] = [{**vars(each), "seconds": each.seconds} for each in self.way]
         value["staleness_s"] = self.staleness_s
         return plain_json(value)
@@ -126,18 +155,9 @@ def plain_json(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def place_text(place: Mapping[str, Any]) -> str:
-    """Return a place in the input in words."""
-    if "topic" in place:
-        return f"topic {place['topic']}, partition {place['partition']}, offset {place['offset']}"
-    if "path" not in place:
-        return f"{place['feed']}, row {place['row'] + 1} of its part of the batch"
-    if "line" in place and place["line"] is not None:
-        return f"{place['path']}, line {place['line']}"
-    if "byte" in place:
-        return f"{place['path']}, byte {place['byte']}"
-    within = f" from byte {place['from']}" if "from" in place else ""
-    return f"{place['path']}, row {place['row'] + 1}{within}"
+def cause(error: Exception) -> str:
+    """Return an error's first line, without advice for a query and without a period."""
+    return (error.problem if isinstance(error, UpstreamError) else str(error).partition("\n")[0]).rstrip(".")
 
 
 def instant_text(at_us: int | None) -> str:

@@ -18,13 +18,14 @@ from ..conf.errors import SchemaError, UpstreamError
 from ..conf.units import now_us
 from ..core.feedback.offsets import checked_offset, journaled_offsets, whole_offset
 from ..core.rows.key import Key
-from ..datasource.connectors.contract import Chunk, Limit, Range
+from ..datasource.connectors.contract import Chunk, Limit, Range, row_place
 from ..datasource.connectors.files.store import FileAccess
 from ..datasource.recorded_source import RecordedSource, recorded_sources
 from ..datasource.row_shaper import RowShaper
 from ..datasource.task import Reading, place_of
 from ..sink.admin.erase import KeyRows
 from ..storage.folder import TableFolder
+from .key_answer import cause
 
 # Of one look at the unread input.
 _MOST_BYTES = 256 << 20
@@ -148,8 +149,7 @@ def _numbers(checkpoint: TableFolder, folder: str) -> list[int]:
 class FeedRow(NamedTuple):
     """A row of the key in an input partition."""
 
-    feed: str
-    place: Mapping[str, Any]  # the range, in the connector's terms
+    part: Range
     row: int  # its place in the range, from 0
     seq: int | None  # the order of arrival in the query; None if it is not read yet
     time_us: int | None
@@ -214,7 +214,7 @@ class FeedSearch:
                         self.complete = False
                         return
             except (UpstreamError, OSError, pa.ArrowException) as error:
-                self.complete, self.failed = False, str(error).partition("\n")[0]
+                self.complete, self.failed = False, cause(error)
 
     def _of_chunk(self, chunk: Chunk, first: int | None, part: Range, entered_us: int | None) -> Iterator[FeedRow]:
         at = np.flatnonzero(self._key.among(chunk.rows.select(self._names)))
@@ -228,7 +228,7 @@ class FeedSearch:
             arrival_us = part.arrival_us if mine.arrival_us is None else int(mine.arrival_us[place])
             seq = None if first is None else first + number
             gone, why = bool(deleted[place]), refused.get(number)
-            yield FeedRow(part.feed, part.place, number, seq, times.get(number), arrival_us, gone, why)
+            yield FeedRow(part, number, seq, times.get(number), arrival_us, gone, why)
 
     def _judged(self, chunk: Chunk, part: Range, entered_us: int | None) -> tuple[dict[int, str], dict[int, int]]:
         """Return why rows are dropped, and the times of the others, by their places in the range."""
@@ -297,7 +297,7 @@ class KeySources:
         try:
             self._records = recorded_sources(checkpoint)
         except UpstreamError as error:
-            self.problem = str(error)
+            self.problem = cause(error)
         self.journal = journal
 
     def of(self, offset: Mapping[str, Any]) -> Reading | None:
@@ -311,11 +311,11 @@ class KeySources:
             return self.problem
         connector = offset.get("connector")
         if connector != "files" and any(each.connector == connector for each in self._records):
-            return f"rows of connector={connector} are not read again: only the running query has its connection"
+            return f"only the running query can connect to {connector}"
         fit = [each for each in self._records if (each.connector, each.columns) == _made_by(offset)]
         if len(fit) > 1:
-            return "several sources of this query have the same columns"
-        return "the checkpoint has no record of this source: its option checkpointLocation is not set"
+            return "several sources of the query have the same columns"
+        return "the checkpoint has no record of the source. Set its option checkpointLocation"
 
     @cached_property
     def readings(self) -> list[Reading]:
@@ -335,9 +335,9 @@ class KeySources:
             limit, looked_us = Limit(bytes=_MOST_BYTES), now_us()
             found = reading.connector.unread(None if all_of_it else position, looked_us, limit)
         except (UpstreamError, OSError, ValueError) as error:
-            return UnreadRanges([], [], False, str(error).partition("\n")[0])
+            return UnreadRanges([], [], False, cause(error))
         if found is None:
-            return UnreadRanges([], [], False, "only the running query can look at what is unread")
+            return UnreadRanges([], [], False, "only the running query can look at the source")
         feeds = [
             {"feed": feed, "files": count, "bytes": found.bytes[feed]}
             for feed, count in sorted(found.files.items())
@@ -350,25 +350,11 @@ def _made_by(offset: Mapping[str, Any]) -> tuple[Any, Any]:
     return offset.get("connector"), offset.get("schema")
 
 
-def place_shown(feed: str, place: Mapping[str, Any], row: int, access: FileAccess | None) -> dict[str, Any]:
+def place_shown(part: Range, row: int, access: FileAccess | None) -> dict[str, Any]:
     """Return a row's place for people; with an `access`, the line in a text file is looked for."""
-    if "partition" in place:
-        return {
-            "feed": feed,
-            "topic": place["topic"],
-            "partition": place["partition"],
-            "offset": int(place["from"]) + row,
-        }
-    if "path" not in place:  # a feed of the connector's own making
-        return {"feed": feed, "row": row}
-    shown: dict[str, Any] = {"feed": feed, "path": place["path"], "row": row}
-    if "from" in place:
-        shown |= {"from": place["from"], "to": place["to"]}
-    elif "groups" in place:
-        shown["row_groups"] = place["groups"]
-    if access is not None and "from" in place and (found := _line_of(access, place, row)) is not None:
-        shown |= {"byte": found[0], "line": found[1]}
-    return {name: value for name, value in shown.items() if value is not None}
+    shown, place = row_place(part, row), part.place
+    found = _line_of(access, place, row) if access is not None and "from" in shown else None
+    return shown if found is None else {**shown, "byte": found[0], **({} if found[1] is None else {"line": found[1]})}
 
 
 def _line_of(access: FileAccess, place: Mapping[str, Any], row: int) -> tuple[int, int | None] | None:

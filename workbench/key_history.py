@@ -139,7 +139,7 @@ class KeyHistory:
         first = self.contents.table.version()
         for version in range(first, max(first - _MOST_VERSIONS, -1), -1):
             if time.monotonic() > until_s:
-                self.stopped = f"the search was limited in time, and ended at version {version + 1}"
+                self.stopped = f"the search reached version {version + 1} in its time. Use `upstream why --seconds`"
                 return
             entry = self._entry(version)
             if entry is None:

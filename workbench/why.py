@@ -1,10 +1,11 @@
-"""Why a key has the row that it has, or none: one answer from a table, its log, its checkpoint and its input."""
+"""Why a key has its row, or none: one answer from a table, its log, its checkpoint and its input."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import itertools
+import json
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property, partial
@@ -17,6 +18,7 @@ from ..conf.locations import absolute_location
 from ..core.feedback.checkpoint_layout import Kind, dead_letters_folder, operator_folder
 from ..core.feedback.reports import REPORTS, QueueReport, WindowReport, read_reports
 from ..core.watermark.bounds import is_finite
+from ..datasource.connectors.contract import place_text
 from ..datasource.connectors.files.store import FileAccess
 from ..delta_format.latest_table import recorded_under
 from ..delta_format.log import commit_infos
@@ -25,7 +27,7 @@ from ..sink.figures.summary import summary_of
 from ..sink.merge.outputs import OUTPUTS_KEY
 from ..sink.table.contents import TableContents, recorded_layout
 from ..storage.folder import TableFolder
-from .key_answer import EPOCH, KeyAnswer, Stretch, Verdict, instant_text, place_text
+from .key_answer import EPOCH, KeyAnswer, Stretch, Verdict, cause, instant_text
 from .key_feeds import (
     BatchJournal,
     FeedRow,
@@ -55,6 +57,7 @@ _SECONDS = 0.8
 _HISTORY_SHARE, _BATCH_SHARE, _LETTERS_SHARE = 0.35, 0.5, 0.25
 _RECENT = 64
 _MOST_SHOWN = 20
+_PLACE, _COUNT = "The row's place in the input is unknown", "The number of superseded updates is unknown"
 
 
 def explain_key(
@@ -132,11 +135,11 @@ class _Explanation:
         found, history = self.found, self._history
         found.events = [_event(each.kind, each.commit, each.row) for each in history.events[:_MOST_SHOWN]]
         if history.stopped:
-            self._say(f"Changes before those are unknown: {history.stopped}.")
+            self._say(f"Earlier changes are unknown: {history.stopped}.")
         if self._checkpoint is None:
             self._say(
-                "The place in the input, what waits and what is unread are unknown: no checkpoint of the table's query "
-                "is beside the table. Name it with --checkpoint."
+                "The row's input, waiting rows, and unread rows are unknown: the query's checkpoint is not beside the "
+                "table. Use `upstream why --checkpoint`."
             )
         found.operators = self._operators()
         if history.rows:
@@ -146,7 +149,7 @@ class _Explanation:
         self._look_ahead()
         found.letters = self._letters()
         if history.rows:
-            found.verdict, found.sentence = "present", self._words_of_row()
+            found.verdict, found.sentence = "present", found.row_sentence
         else:
             found.verdict, found.sentence = self._absence()
         return found
@@ -167,7 +170,7 @@ class _Explanation:
         if commit is not None:
             found.commit = _commit(commit)
         else:
-            self._say(f"The commit is unknown: {history.stopped or 'the log does not have it'}.")
+            self._say(f"The commit is unknown: {history.stopped or 'the log no longer has it'}.")
         time_us = self._event_time(row)
         plan = self._plan_of(row, commit)
         if plan is None:
@@ -175,19 +178,14 @@ class _Explanation:
             return
         own = self._own(row, commit)
         part, at = plan.place_of(own)
-        found.decided = place_shown(part.feed, part.place, at, self._access)
+        found.decided = place_shown(part, at, self._access)
         found.decided |= {"seq": own, "batch": plan.batch, "source": plan.source}
         arrival_us = arrival_of(part.place, at, found.decided, part.arrival_us)
         mine = self._updates(plan)
         deciding = next((each for each in mine or () if each.seq == own), None)
         if deciding is not None:
             time_us, arrival_us = deciding.time_us if time_us is None else time_us, deciding.arrival_us or arrival_us
-        if self._queued:
-            self._say(
-                "The number of superseded updates is unknown: the query's queue counts those that a row represents, "
-                "and the table does not keep the count."
-            )
-        elif mine is not None:
+        if mine is not None and not self._queued:
             found.superseded = len(mine) - 1
             arrivals = [each.arrival_us for each in mine if each.arrival_us is not None]
             found.first_arrival_us = min(arrivals, default=arrival_us)
@@ -219,28 +217,27 @@ class _Explanation:
         if journal is None:
             return None
         if row.seq is None or (commit is not None and commit.summary is None):
-            self._say(
-                f"The place in the input is unknown: {'another program' if commit else 'nobody'} numbered the row."
-            )
+            self._say(f"{_PLACE}: no query of UpStream wrote it.")
             return None
         computing = [each["operator"] for each in self.found.operators if each["operator"] != "queue"]
         if computing:
-            self._say(f"The row is a result of {', '.join(computing)}: which rows it was made of is not kept.")
+            self._say(f"{_PLACE}: it is a result of {', '.join(computing)}, and the table does not have their input.")
             return None
         if commit is not None and commit.summary is not None and _query_of(commit.summary) != self._query:
-            self._say(f"The place in the input is unknown: another query wrote the row, {_query_of(commit.summary)}.")
+            writer = _query_of(commit.summary)
+            self._say(f"{_PLACE}: another query wrote it, {writer}. Name its checkpoint: `upstream why --checkpoint`.")
             return None
         plans = journal.batch_of(self._own(row, commit))
         if len(plans) > 1 and commit is not None and commit.summary is not None and commit.summary.queue is None:
             plans = [each for each in plans if each.batch == commit.summary.batch_id]
         if len(plans) > 1:
-            self._say("The place in the input is unknown: the query has several sources, and each numbers its rows.")
+            self._say(f"{_PLACE}: the query has several sources, and each numbers its own rows.")
         elif not plans:
             first = journal.batches[0] if journal.batches else None
             self._say(
-                "The place in the input is unknown: the checkpoint has no batches"
+                f"{_PLACE}: the checkpoint has no batch."
                 if first is None
-                else f"The place in the input is unknown: the checkpoint has the plans of batches from {first} on."
+                else f"{_PLACE}: an earlier batch read it, and the checkpoint has only batches from {first} on."
             )
         return plans[0] if len(plans) == 1 else None
 
@@ -249,19 +246,22 @@ class _Explanation:
         journal, sources = self._journal, self._sources
         assert journal is not None
         assert sources is not None
+        if self._queued:
+            self._uncounted("the query has a queue, and the table does not have the queue's counts")
         mine: list[FeedRow] = []
         for each in journal.plans(plan.batch):
             reading = sources.of(each.offset)
             if reading is None:
-                self._say(f"The number of superseded updates is unknown: {sources.why_not(each.offset)}.")
-                return None
+                return self._uncounted(sources.why_not(each.offset))
             rows, search = self._search(reading, each.ranges, each.offset.get("entered"), _BATCH_SHARE)
             if search is None or not search.complete:
-                why = "" if search is None else search.failed
-                self._say(f"The number of superseded updates is unknown: {why or 'the batch read too much to search'}.")
-                return None
+                return self._uncounted(self._limited if search is None else search.failed or self._limited)
             mine += [row for row in rows if row.refused is None]
         return mine
+
+    def _uncounted(self, why: str) -> None:
+        if not any(each.startswith(_COUNT) for each in self.found.unknown):
+            self._say(f"{_COUNT}: {why}.")
 
     def _way(self, instants: Sequence[tuple[str, int | None]]) -> None:
         known = [(name, at) for name, at in instants if at is not None]
@@ -295,7 +295,7 @@ class _Explanation:
         if journal is None or sources is None:
             return
         if not journal.last:
-            self._say("The input is unknown: the checkpoint has no batch of a source of this package.")
+            self._say("The input is unknown: the checkpoint has no batch of an UpStream source.")
         for plan in journal.unfinished:
             self._coming(plan.offset, plan.ranges, "in progress", plan)
         self._searched = bool(journal.last)
@@ -304,26 +304,26 @@ class _Explanation:
             self.found.feeds += waiting.feeds
             if waiting.problem:
                 self._searched = False
-                self._say(f"Unread rows are not searched: {waiting.problem}.")
+                self._say(f"Unread rows are unknown: {waiting.problem}.")
             else:
                 whole = self._coming(offset, waiting.ranges, "unread", None, waiting.looked_us)
                 if not (whole and waiting.whole):
                     self._searched = False
-                    self._say("Not all unread rows have been searched: there are too many.")
+                    self._say(f"Some unread rows are unknown: {self._limited}.")
         if self._history.rows or self._deletion is not None:
             return
-        self._passed = 0
         for plan in journal.latest():
             if sources.of(plan.offset) is None:
                 self._searched = False
-                break
+                self._say(f"Rows that were read are unknown: {sources.why_not(plan.offset)}.")
+                return
             self._searched &= self._coming(plan.offset, plan.ranges, "read", plan)
             if self._left_s <= 0:
                 break
         else:
             self._search_everything()
             return
-        self._say("Rows that were read have not all been searched: there are too many, or they are not in files.")
+        self._say(f"Some rows that were read are unknown: {self._limited}.")
 
     def _search_everything(self) -> None:
         """Look through the input from its beginning, if the journal does not begin with the first batch."""
@@ -366,7 +366,7 @@ class _Explanation:
                 found.coming.append(
                     {
                         "state": state,
-                        "place": place_shown(row.feed, row.place, row.row, self._access),
+                        "place": place_shown(row.part, row.row, self._access),
                         "batch": None if plan is None else plan.batch,
                         "time_us": row.time_us,
                         "arrival_us": None if row.arrival_us == looked_us else row.arrival_us,
@@ -374,7 +374,7 @@ class _Explanation:
                     }
                 )
         if search is not None and search.failed:
-            self._say(f"Rows cannot be read again: {search.failed}.")
+            self._say(f"Some input cannot be read again: {search.failed}.")
         return search is not None and search.complete
 
     def _search(
@@ -384,7 +384,7 @@ class _Explanation:
             try:
                 search = FeedSearch(reading, self._contents.layout.key, self._values, until_s)
             except UpstreamError as error:
-                self._say(f"The input cannot be searched: {error}.")
+                self._say(f"The input cannot be searched: {cause(error)}.")
                 return [], None
             return list(search.rows(ranges, entered)), search
 
@@ -407,6 +407,10 @@ class _Explanation:
                 number += 1
         if "upstream-stages" in {each.name for each in self._checkpoint_folder.listing()}:
             found.append({"operator": "queries", "number": 0, "rows": None, "oldest_us": None, "complete_to": None})
+        kinds = [each["operator"] for each in found]
+        for each in found:
+            number = "" if kinds.count(each["operator"]) == 1 else f" {each['number']}"
+            each["name"] = each["operator"] + number
         return found
 
     def _reports(self, kind: Kind, number: int, report: Any) -> list[Any]:
@@ -418,17 +422,20 @@ class _Explanation:
     # Dead letters
 
     def _letters(self) -> list[dict[str, Any]]:
-        found = self.found.letters
+        noted, found = self.found.letters, list[dict[str, Any]]()
         for location in self._letter_places():
             try:
                 with self._spending(max(self._left_s, _LETTERS_SHARE * self._seconds)) as until_s:
                     letters, whole = letters_of(self._contents, location, self._values, until_s)
                 found += letters
                 if not whole:
-                    self._say(f"Not all dead letters at {location} have been searched: there are too many.")
+                    self._say(f"Some dead letters at {location} are unknown: {self._limited}.")
             except (UpstreamError, OSError, pa.ArrowException) as error:
-                why = str(error).partition("\n")[0]
-                self._say(f"The dead-letter table at {location} cannot be searched: {why}.")
+                self._say(f"The dead letters at {location} are unknown: {cause(error)}.")
+        stored = {(each["origin"], each["reason"]) for each in found}
+        found += [each for each in noted if (each["origin"], each["reason"]) not in stored]
+        for each in found:
+            self.found.refused.pop(each["reason"], None)
         return found[:_MOST_SHOWN]
 
     def _letter_places(self) -> list[str]:
@@ -443,73 +450,62 @@ class _Explanation:
 
     # The words
 
-    def _words_of_row(self) -> str:
-        found = self.found
-        parts: list[str] = []
-        if found.decided is not None:
-            parts.append(f"{place_text(found.decided)} decided the row")
-        if found.commit is not None:
-            batch = "" if found.commit["batch_id"] is None else f" of batch {found.commit['batch_id']}"
-            parts.append(f"version {found.commit['version']}{batch} has it since {instant_text(found.commit['at_us'])}")
-        if found.superseded:
-            parts.append(f"it superseded {found.superseded:,} updates")
-        if any(each["state"] != "before" for each in found.coming):
-            parts.append("newer updates wait")
-        return _sentence(", ".join(parts) or "the table has the row")
-
     def _absence(self) -> tuple[Verdict, str]:
         found = self.found
         states = {each["state"] for each in found.coming}
         if self._deletion is not None:
-            where = "" if found.decided is None else f" by {place_text(found.decided)}"
-            when = "" if found.commit is None else f" in version {found.commit['version']}"
-            at = "" if found.commit is None else f", at {instant_text(found.commit['at_us'])}"
-            return "deleted", f"The key was deleted{where}{when}{at}."
+            by = "The table has a deletion of the key."
+            if found.decided is not None:
+                by = f"A deletion from {place_text(found.decided)} removed the key."
+            when = "" if found.commit is None else " " + found.committed("the deletion")
+            return "deleted", by + when
         if found.events and found.events[0]["kind"] == "removed":
-            return "deleted", f"{found.events[0]['operation']} removed the key in version {found.events[0]['version']}."
+            event = found.events[0]
+            when = instant_text(event["at_us"])
+            return "deleted", f"{event['operation']} removed the key in version {event['version']}, at {when}."
         if "in progress" in states:
             batch = next(each["batch"] for each in found.coming if each["state"] == "in progress")
-            return "in progress", f"Batch {batch} has read the key, and is not committed yet."
+            return "in progress", f"Batch {batch} has read a row of the key, and has not committed yet."
         if "read" in states and found.operators:
-            return "waiting", f"The key has been read, and waits in {self._waits()}."
+            return "waiting", f"The query has read a row of the key. It waits in a step: {found.holders}."
         if "unread" in states:
-            place = next(each["place"] for each in found.coming if each["state"] == "unread")
-            return "unread", f"The key is not read yet: {place_text(place)}."
-        exact = [each for each in found.letters if each["exact"]] or found.letters
-        if exact:
-            return "dead letter", f"A row of the key is a dead letter: {exact[0]['reason']}."
+            return "unread", "The query has not read the key's row yet."
+        if found.letters:
+            return "dead letter", "A row of the key is a dead letter."
         if states:
             return "dropped", (
-                "The key was read and left the source, and the table has neither its row nor its deletion. A later "
-                "step dropped it, or the deletion is forgotten; steps after the source are not recorded."
+                "The query has read a row of the key, and the table has neither the row nor its deletion. A step after "
+                "the source dropped it, or the table no longer keeps the deletion. Steps do not record what they drop."
             )
         if found.refused:
-            count = sum(found.refused.values())
-            return "filtered", f"The source dropped {count:,} rows of the key: {'; '.join(found.refused)}."
-        if self._searched and not self._passed:
+            return "filtered", "The source dropped each row of the key."
+        if self._searched:
             return "unseen", "The input has no row of the key."
         holding = (
-            f" It may wait in {self._waits()}: which keys wait is known to the running query alone."
+            f" It can wait in a step, {found.holders}: only the running query can list the keys there."
             if any(each["rows"] for each in found.operators)
             else ""
         )
-        return "unknown", f"No row of the key was found in what could be searched.{holding}"
-
-    def _waits(self) -> str:
-        said: list[str] = []
-        for each in self.found.operators:
-            since = "" if each["oldest_us"] is None else f", the oldest since {instant_text(each['oldest_us'])}"
-            held = "" if each["rows"] is None else f" ({each['rows']:,} rows{since})"
-            said.append(f"{each['operator']} {each['number']}{held}")
-        return ", ".join(said)
+        return "unknown", f"The search found no row of the key, and was not complete.{holding}"
 
     # Where things are
 
     _searched = False
-    _passed = 0
+
+    @property
+    def _limited(self) -> str:
+        return f"the search ended after {self._seconds:g} s. For a longer one, use `upstream why --seconds`"
 
     @cached_property
     def _query(self) -> str | None:
+        """The query of the checkpoint; without one, the query that wrote the table last."""
+        if self._checkpoint is not None:
+            with contextlib.suppress(OSError, ValueError, LookupError):
+                return str(json.loads(self._checkpoint.read("metadata"))["id"])
+        return self._writer
+
+    @cached_property
+    def _writer(self) -> str | None:
         """The query that wrote the table last."""
         summaries = map(summary_of, self._recent)
         return next((_query_of(each) for each in summaries if each is not None), None)
@@ -528,8 +524,8 @@ class _Explanation:
         return self._checkpoint
 
     def _found(self, checkpoint: str | None) -> TableFolder | None:
-        if checkpoint is None and self._query is not None:
-            checkpoint = checkpoint_of(self._contents.target.folder, self._query)
+        if checkpoint is None and self._writer is not None:
+            checkpoint = checkpoint_of(self._contents.target.folder, self._writer)
         if checkpoint is None:
             return None
         folder = TableFolder(absolute_location(checkpoint), self._storage)
@@ -571,10 +567,6 @@ def _commit(commit: Commit) -> dict[str, Any]:
 
 def _event(kind: str, commit: Commit, row: KeyRow | None) -> dict[str, Any]:
     return {"kind": kind, **_commit(commit), "row": None if row is None else row.values}
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
 
 
 def routes(bench: Bench) -> list[Route]:

@@ -40,6 +40,30 @@ class Range:
         return cls(value["feed"], value["place"], value["span"], value["arrival_us"])
 
 
+def row_place(part: Range, row: int) -> dict[str, Any]:
+    """Return the place of a row of a range, without the connector's own marks."""
+    place, shown = part.place, {"feed": part.feed}
+    if "partition" in place:
+        return {**shown, "topic": place["topic"], "partition": place["partition"], "offset": int(place["from"]) + row}
+    named = ("path", "from", "to", "groups") if "path" in place else ()
+    return {**shown, "row": row, **{name: place[name] for name in named if name in place}}
+
+
+def place_text(place: Mapping[str, Any]) -> str:
+    """Return a row's place in words."""
+    if "topic" in place:
+        return f"topic {place['topic']}, partition {place['partition']}, offset {place['offset']}"
+    if "path" not in place:
+        return f"{place['feed']}, row {place['row'] + 1} of its part of the batch"
+    if "line" in place:
+        return f"{place['path']}, line {place['line']}"
+    if "byte" in place:
+        return f"{place['path']}, byte {place['byte']}"
+    group = place["groups"][0] if "groups" in place else 0
+    within = f" from byte {place['from']}" if place.get("from") else f" from row group {group + 1}" if group else ""
+    return f"{place['path']}, row {place['row'] + 1}{within}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Advance:
     """A step from one position to the next."""

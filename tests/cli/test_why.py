@@ -19,16 +19,28 @@ def sink(tmp_path):
 def test_a_row_and_its_earlier_version(sink):
     first, sentence, *lines = done("why", sink.path, "1").splitlines()
     assert first == "k=1: present"
-    assert sentence.startswith("Version 2 of batch 1 has it since 2023-11-14 22:13:20.000 UTC")
+    assert sentence == "Batch 1 committed the row in version 2, at 2023-11-14 22:13:20.000 UTC."
     assert "row: k=1, t=20, v=c" in lines
     assert any(line.startswith("earlier: written in version 1, batch 0") and "v=a" in line for line in lines)
-    assert "checkpoint has no batches" in lines[-2] + lines[-1]
+    assert lines[-2] == "The row's place in the input is unknown: the checkpoint has no batch."
 
 
 def test_as_json_and_a_key_that_is_not_there(sink):
     found = json.loads(done("why", sink.path, "k=2", "--json"))
     assert (found["verdict"], found["row"]["v"], found["version"]) == ("present", "b", 2)
     assert done("why", sink.path, "3").splitlines()[0] == "k=3: unknown"
+
+
+def test_a_broker_is_read_up_to_an_offset(sink):
+    offset = {
+        "id": "1", "connector": "kafka", "schema": "k BIGINT", "position": {"at": {"prices-0": 12}}, "progress": {},
+        "ranges": [], "first_seq": 0, "seq": 12, "now_us": 0,
+    }  # fmt: skip
+    (sink.checkpoint / "offsets").mkdir()
+    (sink.checkpoint / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(offset)]))
+    lines = done("why", sink.path, "3").splitlines()
+    assert lines[1] == "The search found no row of the key, and was not complete."
+    assert lines[2] == "read: prices-0 up to offset 12"
 
 
 def test_a_key_that_does_not_fit(sink):

@@ -259,9 +259,9 @@ def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path):
     recorded = pl.read_delta(str(tmp_path)).to_dicts()
     assert [list(row) for row in recorded] == [DEAD_LETTERS.names] * 2, "once, although the batch was read twice"
     assert "the key column 'k' is null" in recorded[0]["reason"]
-    assert recorded[0]["origin"].endswith(", row 1")
+    assert recorded[0]["origin"].startswith("a, row 2 of")
     assert json.loads(recorded[1]["payload"]) == {"k": "y", "ms": None, "v": 0}
-    with pytest.raises(MalformedRowError, match=r"row 1.*'k' is null"):
+    with pytest.raises(MalformedRowError, match=r"row 2.*'k' is null"):
         run_once(given_rows, on_malformed="fail")
 
 

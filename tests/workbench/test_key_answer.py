@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from upstream.workbench.key_answer import place_text, plain_json
+from upstream.datasource.connectors.contract import Range, place_text, row_place
+from upstream.workbench.key_answer import plain_json
 
 from .pipeline import T, two_batches, why
 
@@ -16,11 +17,18 @@ def two(tmp_path):
 
 def test_the_answer_is_json(two):
     text = json.dumps(why(two, 1).to_json())
-    assert json.loads(text)["row"] == {"k": 1, "t": T + 40, "v": "newest"}
+    found = json.loads(text)
+    assert found["row"] == {"k": 1, "t": T + 40, "v": "newest"}
+    assert found["decided"]["text"].endswith("b.jsonl, line 1")
 
 
 def test_values_and_places_as_text():
     value = {"a": [b"\x01", float("nan"), True, 1 << 53, (1 << 53) + 1]}
     assert plain_json(value) == {"a": ["0x01", "nan", True, 1 << 53, "9007199254740993"]}
-    assert place_text({"topic": "t", "partition": 1, "offset": 2}) == "topic t, partition 1, offset 2"
-    assert place_text({"path": "p", "row": 0, "from": 5}) == "p, row 1 from byte 5"
+    places = {
+        "topic t, partition 1, offset 7": {"topic": "t", "partition": 1, "from": 5, "to": 9, "leader": 3},
+        "p, row 3 from byte 5": {"path": "p", "from": 5, "to": 9, "mark": "b81a"},
+        "p, row 3": {"path": "p", "groups": [0, 2]},
+        "p, row 3 from row group 2": {"path": "p", "groups": [1, 2]},
+    }
+    assert [place_text(row_place(Range("f", place, 9), 2)) for place in places.values()] == [*places]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from upstream.workbench.key_answer import place_text
+from upstream.datasource.connectors.contract import Range, place_text
 from upstream.workbench.key_feeds import place_shown
 
 from .pipeline import Pipeline, row, two_batches, why
@@ -23,7 +23,7 @@ def test_a_newer_update_that_is_unread_is_named(two):
     ]
     assert found.feeds[0]["files"] == 1
     assert found.feeds[0]["bytes"] == len((two.feed / "b.jsonl").read_text().partition("30, ")[2].partition("\n")[2])
-    assert "newer updates wait" in found.sentence
+    assert found.sentence.endswith("Further rows of the key are not in the table yet.")
     absent = why(two, 7)
     assert (absent.verdict, absent.coming[0]["place"]["line"]) == ("unread", 4)
     assert sorted(two.sink.checkpoint.rglob("*")) == before  # to look writes nothing
@@ -47,9 +47,11 @@ def test_what_the_source_drops_and_what_it_cannot_read(tmp_path):
     assert (filtered.verdict, filtered.refused) == ("filtered", {"where v <> 'off'": 2})
     timeless = why(pipeline, 3)
     assert (timeless.verdict, timeless.letters[0]["exact"]) == ("dead letter", True)
-    assert "time column" in timeless.sentence
+    assert timeless.letters[0]["origin"] == f"{pipeline.feed / 'a.jsonl'}, row 3"
+    assert "time column" in timeless.letters[0]["reason"]
+    assert timeless.refused == {}  # the letter has the reason
     broken = why(pipeline, 4)
-    assert (broken.verdict, {each["exact"] for each in broken.letters}) == ("dead letter", {False})
+    assert (broken.verdict, [each["exact"] for each in broken.letters]) == ("dead letter", [False])
     assert why(pipeline, 40).verdict == "unseen"  # 4 is not the key 40, nor is 1
     assert why(pipeline, 40).letters == []
 
@@ -62,11 +64,11 @@ def test_a_source_without_a_record_has_a_place_and_no_count(tmp_path):
     pipeline.batch()
     found = why(pipeline, 1)
     assert (found.decided["line"], found.superseded) == (2, None)
-    assert any("no record of this source" in each for each in found.unknown)
+    assert any("no record of the source" in each for each in found.unknown)
     assert why(pipeline, 3).verdict == "unknown"
 
 
 def test_a_row_of_a_feed_without_files_has_a_place_too():
-    place = place_shown("synthetic-0", {"from": [1, 2], "to": [3, 4]}, 6, None)
+    place = place_shown(Range("synthetic-0", {"from": [1, 2], "to": [3, 4]}, 9), 6, None)
     assert place == {"feed": "synthetic-0", "row": 6}
     assert place_text(place) == "synthetic-0, row 7 of its part of the batch"

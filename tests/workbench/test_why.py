@@ -9,8 +9,8 @@ from kit.sink import Sink
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.reports import WindowReport, write_report
+from upstream.core.feedback.checkpoint_layout import queue_folder, windows_folder
+from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
 from upstream.delta_format.append_table import dead_letter_table
 from upstream.storage.folder import TableFolder
 from upstream.workbench.server import create_app
@@ -94,10 +94,27 @@ def test_without_a_checkpoint_it_says_so(tmp_path):
     shutil.rmtree(sink.checkpoint)
     found = explain_key(str(sink.path), ["1"])
     assert (found.verdict, found.commit["batch_id"], found.decided) == ("present", 0, None)
-    assert any("no checkpoint" in each for each in found.unknown)
+    assert any("checkpoint is not beside" in each for each in found.unknown)
     assert explain_key(str(sink.path), ["2"]).verdict == "unknown"
     with pytest.raises(TableError, match="no checkpoint at"):
         explain_key(str(sink.path), ["2"], checkpoint=str(tmp_path / "nowhere"))
+
+
+def test_a_named_checkpoint_is_that_of_its_query_alone(two):
+    other = Sink(two.sink.folder, query_id="query-2")
+    other.batch(0, [other.rows([(1, T + 100, "other")])])
+    found = why(two, 1, checkpoint=str(two.sink.checkpoint))
+    assert (found.row["v"], found.decided) == ("other", None)
+    assert any("another query wrote it, query-2" in each for each in found.unknown)
+    assert why(two, 3, checkpoint=str(two.sink.checkpoint)).decided["line"] == 5
+
+
+def test_a_reason_is_given_once(two):
+    write_report(queue_folder(str(two.sink.checkpoint)), QueueReport(0, batch_id=1, waiting=3))
+    shutil.rmtree(two.feed)
+    found = why(two, 1)
+    (counted,) = (each for each in found.unknown if "superseded" in each)
+    assert counted.endswith(": the query has a queue, and the table does not have the queue's counts.")
 
 
 def test_keys_of_text_and_of_two_columns(tmp_path):
@@ -129,7 +146,7 @@ def test_dead_letters_of_others_are_left_alone(two):
     other = two.sink.path.with_name("table_dead_letters")
     DeltaTable.create(str(other), pa.schema([("x", pa.int64())]))
     found = why(two, 77)
-    assert any("cannot be searched" in each for each in found.unknown)
+    assert any(each.startswith(f"The dead letters at {other} are unknown: ") for each in found.unknown)
     assert dead_letter_table(TableFolder(str(two.sink.checkpoint / "dead_letters"))).load() is None
 
 
@@ -145,4 +162,4 @@ def test_what_a_window_made_is_no_row_of_the_input(two):
     (two.sink.checkpoint / "commits" / str(number)).write_text("v1\n{}")  # read, and nothing left the window
     waiting = why(two, 8)
     assert (waiting.verdict, waiting.coming[0]["place"]["line"]) == ("waiting", 6)
-    assert "windows 0 (3 rows, the oldest since 2023-11-14 22:13:20.000 UTC)" in waiting.sentence
+    assert waiting.sentence == "The query has read a row of the key. It waits in a step: windows."

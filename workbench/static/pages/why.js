@@ -14,7 +14,7 @@ export async function render(root, api, params) {
   const form = el("form", { class: "ask", onsubmit: ask },
     columns.map(({ name }, at) => el("label", {}, `${name} `, inputs[at])), el("button", {}, "Why?"));
   root.append(form, newer, answer);
-  replace(answer, el("p", { class: "quiet" }, "Give a key. The answer comes from the table, its log, its checkpoint and its input; the query need not run."));
+  replace(answer, el("p", { class: "quiet" }, "Enter a key. The answer comes from the table, its log, its checkpoint, and its input. The query need not run."));
   let shown = null;
 
   async function ask(event) {
@@ -22,7 +22,7 @@ export async function render(root, api, params) {
     const query = new URLSearchParams({ table: api.table });
     inputs.forEach((input) => query.set(input.name, input.value));
     history.replaceState(null, "", `#/why?${query}`);
-    newer.textContent = "looking…";
+    newer.textContent = "Searching…";
     try {
       shown = await api.get("/why", { key: inputs.map((input) => `${input.name}=${input.value}`) });
       newer.textContent = "";
@@ -37,7 +37,7 @@ export async function render(root, api, params) {
   else inputs[0]?.focus();
   return {
     onCommit(commit) {
-      if (shown) newer.replaceChildren(`The table has changed since (batch ${commit.batch_id}). `, el("button", { onclick: ask }, "Ask again"));
+      if (shown) newer.replaceChildren(`Batch ${commit.batch_id} has changed the table since this answer. `, el("button", { onclick: ask }, "Ask again"));
     },
   };
 }
@@ -47,20 +47,20 @@ function sections(found) {
   return [
     el("p", { class: "sentence" }, verdict, " ", found.sentence),
     part("The row", found.row && values(found.row)),
-    part("Its way in time", found.way.length && [...way(found.way), facts(found)]),
+    part("Its time from the event to the commit", found.way.length && [...way(found.way), facts(found)]),
     part("Not in the table yet", found.coming.length && table(["state", "place", "batch", "arrival"],
-      found.coming.map((each) => [each.state, place(each.place), each.batch, clock(each.arrival_us)]))),
+      found.coming.map((each) => [each.state, each.text, each.batch, clock(each.arrival_us)]))),
     part("Dropped by the source", Object.keys(found.refused).length && table(["rows", "reason"],
       Object.entries(found.refused).map(([reason, rows]) => [count(rows), reason]))),
     part("Dead letters", found.letters.length && table(["reason", "origin", "payload"],
       found.letters.map((each) => [each.reason, each.origin, each.payload]))),
-    part("Changes in the log, latest first", found.events.length && table(["version", "batch", "committed", "change", "row"],
+    part("Changes of the key, newest first", found.events.length && table(["version", "batch", "committed", "change", "row"],
       found.events.map((each) => [each.version, each.batch_id, clock(each.at_us), each.kind, each.row && JSON.stringify(each.row)]))),
-    part("Waiting in operators", found.operators.length && table(["operator", "rows", "oldest since"],
-      found.operators.map((each) => [`${each.operator} ${each.number}`, count(each.rows), clock(each.oldest_us)]))),
-    part("Unread input", found.feeds.length && table(["input partition", "files", "bytes", "position"],
+    part("Steps with state", found.operators.length && table(["step", "rows", "oldest since", "complete up to"],
+      found.operators.map((each) => [each.name, count(each.rows), clock(each.oldest_us), clock(each.complete_to)]))),
+    part("Unread input", found.feeds.length && table(["input partition", "unread files", "unread bytes", "read up to offset"],
       found.feeds.map((each) => [each.feed, count(each.files), count(each.bytes), count(each.offset)]))),
-    part("What cannot be known", found.unknown.length && el("ul", {}, found.unknown.map((each) => el("li", {}, each)))),
+    part("Unknown", found.unknown.length && el("ul", {}, found.unknown.map((each) => el("li", {}, each)))),
   ];
 }
 
@@ -78,25 +78,16 @@ function way(stretches) {
     }));
   const sum = stretches.reduce((total, each) => total + each.seconds, 0);
   const rows = stretches.map((each, at) => [el("span", { class: `swatch ${PARTS[at % PARTS.length]}` }), each.name, duration(each.seconds), clock(each.to_us)]);
-  return [bar, table(["", "stretch", "time", "until"], [...rows, ["", "together", duration(sum), ""]])];
+  return [bar, table(["", "stretch", "time", "until"], [...rows, ["", "total", duration(sum), ""]])];
 }
 
 function facts(found) {
   const said = [
-    found.superseded !== null && ["superseded updates", count(found.superseded)],
+    found.superseded !== null && ["superseded before the table", count(found.superseded)],
     found.staleness_s !== null && ["staleness at the commit", duration(found.staleness_s)],
     found.late !== null && ["late", found.late ? "yes: below the low-watermark of its input partition" : "no"],
-    found.decided && ["decided by", place(found.decided)],
-    found.commit && ["commit", `version ${found.commit.version}${found.commit.batch_id === null ? "" : `, batch ${found.commit.batch_id}`}`],
   ];
   return el("dl", { class: "figures" }, said.filter(Boolean).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
-}
-
-function place(at) {
-  if (at.topic !== undefined) return `${at.topic}, partition ${at.partition}, offset ${at.offset}`;
-  if (at.path === undefined) return `${at.feed}, row ${at.row + 1} of its part of the batch`;
-  if (at.line !== undefined) return `${at.path}, line ${at.line}`;
-  return `${at.path}, row ${at.row + 1}${at.from === undefined ? "" : ` from byte ${at.from}`}`;
 }
 
 function values(row) {
