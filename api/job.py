@@ -235,6 +235,7 @@ def _stream_of(statement: CreateSource) -> Stream | None:
     schema = to_arrow_schema(found, timezone="UTC").remove_metadata()
     newest = bool(arguments.get("coalesce")) or (queue is not None and queue["policy"] != "append")
     key = spelt(Key.given(arguments["key"]), found)
+    (time,) = spelt(Key((time,)), found)
     return Stream(
         statement.name, columns_of(schema, time, arguments.get("timeformat")), key, time, updates=updates, newest=newest
     )

@@ -87,8 +87,10 @@ class UpdateStream(WindowsAndJoins):
         frame_argument("df", df)
         refuse_preimages(df, "an update stream")
         given = source_options(df)
+        if text_argument("event_time", event_time) is not None:
+            (event_time,) = spelt(Key.given(event_time), df.schema)
         self.plan = InputRows(
-            spelt(Key.given(key), df.schema), text_argument("event_time", event_time), df.schema,
+            spelt(Key.given(key), df.schema), event_time, df.schema,
             left_out_by_source(df), frame=df, source=source_text(given), ours=given is not None,
             given=time_format_given(given, event_time, time_format, time_zone),
         )  # fmt: skip

@@ -21,7 +21,7 @@ from ..storage.atomic_write import write_whole
 from ..storage.folder import TableFolder
 from .options import STORAGE_PREFIX, SourceOptions
 from .registry import CONNECTORS, make_connector, parse_source_options
-from .schema import FeedShape, record_id, with_key
+from .schema import FeedShape, record_id, with_columns
 from .task import Reading
 
 _LAYOUT = 1
@@ -108,7 +108,7 @@ def _recorded(checkpoint: TableFolder, name: str) -> RecordedSource:
     if given.get("connector", _FILES) != _FILES:
         return RecordedSource(value["connector"], columns, None)
     options, own = parse_source_options(given)
-    options = with_key(dataclasses.replace(options, key=Key(value["key"])), shape)
+    options = with_columns(dataclasses.replace(options, key=Key(value["key"])), shape)
     connector = make_connector(options, own, None if value["feed"] is None else _schema(value["feed"]))
     connector.fix_schema(shape.rows)
     return RecordedSource(value["connector"], columns, Reading(options, shape, connector, None))

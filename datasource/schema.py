@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..conf.column_names import resolved
 from ..conf.errors import CheckpointError, SchemaError
 from ..core.feedback.checkpoint_layout import OWN_SCHEMA
 from ..core.rows.columns import tree_of, type_at
@@ -48,6 +49,7 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
     """Return the source's schema in Spark's terms, from the schema that a connector inferred."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    options = _with_time(options, inferred.names)
     fields = [pa.field(field.name, _leaving_type(field, options)) for field in inferred]
     if options.progress == "arrival" and options.time is not None:
         if options.time in inferred.names:
@@ -109,6 +111,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
         raise SchemaError(
             f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…")
         )
+    options = _with_time(options, arrow.names)
     _check(arrow, options)
     stamped = options.progress == "arrival"
     rows: list[pa.Field] = []
@@ -120,9 +123,15 @@ def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:
     return FeedShape(pa.schema(rows), arrow, stamped)
 
 
-def with_key(options: SourceOptions, shape: FeedShape) -> SourceOptions:
-    """Return the options, with the key and the sequence spelled as the columns and fields that they mean."""
+def with_columns(options: SourceOptions, shape: FeedShape) -> SourceOptions:
+    """Return the options, with key, sequence and event time spelled as the columns and fields that they mean."""
+    options = _with_time(options, shape.leaving.names)
     return dataclasses.replace(options, key=_key(shape.leaving, options), sequence=_order(shape.leaving, options))
+
+
+def _with_time(options: SourceOptions, columns: Sequence[str]) -> SourceOptions:
+    found = None if options.time is None else resolved(options.time, dict.fromkeys(columns))
+    return options if found is None or len(found) != 1 else dataclasses.replace(options, time=found[0])
 
 
 def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
@@ -140,7 +149,11 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
     names = [name for name in arrow.names if name != SYSTEM]
     key = _key(arrow, options)
     if options.time is not None and options.time not in names:
-        raise _absent("time", options.time, names, "eventTime")
+        raise SchemaError(
+            f"the event time's column {options.time!r} is not among the columns {', '.join(names)}",
+            expected="one of these",
+            hint="correct event_time",
+        )
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
     order = _order(arrow, options)
@@ -171,14 +184,6 @@ def _key(arrow: pa.Schema, options: SourceOptions) -> Key:
 
 def _paths(arrow: pa.Schema, names: Key, role: str) -> Key:
     return names.resolved(tree_of(arrow.remove(arrow.get_field_index(SYSTEM))), role)
-
-
-def _absent(role: str, name: str, names: list[str], option: str) -> SchemaError:
-    return SchemaError(
-        f"the {role} column {name!r} is not among the columns",
-        expected="one of " + ", ".join(names),
-        hint=f"correct the option `{option}`",
-    )
 
 
 # Where rows come from, and what becomes of their time. The rest may change while a checkpoint lives.

@@ -39,8 +39,8 @@ from .schema import (
     recorded_schema,
     schema_name,
     shape_of,
+    with_columns,
     with_feed,
-    with_key,
 )
 from .task import Reading
 
@@ -100,7 +100,7 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
         options = dataclasses.replace(options, key=feed_key(schema))
         options.check()
     shape = shape_of(schema, options)
-    options = with_key(options, shape)
+    options = with_columns(options, shape)
     connector = make_connector(options, own, feed_schema(schema))
     connector.fix_schema(shape.rows)
     place = options.dead_letters

@@ -67,7 +67,8 @@ def time_format_given(
 
     `source` is as for :func:`source_text`. Refuse arguments that contradict it.
     """
-    own = source if source is not None and time is not None and source.get("eventtime") == time else {}
+    same = source is not None and time is not None and source.get("eventtime", "").lower() == time.lower()
+    own = source if source is not None and same else {}
     found: dict[str, str | None] = {}
     for name, asked in (("time_format", time_format), ("time_zone", time_zone)):
         known = own.get(name.replace("_", ""))

@@ -14,14 +14,14 @@ from upstream.core.rows.key import Key
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner
-from upstream.datasource.schema import leaving_schema, shape_of, with_key
+from upstream.datasource.schema import leaving_schema, shape_of, with_columns
 from upstream.datasource.task import Reading
 
 SCHEMA = pa.schema([("a", pa.struct([("b", pa.struct([("id", pa.int64())])), ("v", pa.int64())])), ("us", pa.int64())])
 
 
 def options(key: str, **more: Any) -> SourceOptions:
-    chosen: dict[str, Any] = {"time": "us", "time_format": "epoch_us", "progress": "ordered", "coalesce": True}
+    chosen: dict[str, Any] = {"time": "US", "time_format": "epoch_us", "progress": "ordered", "coalesce": True}
     return SourceOptions(key=Key((key,)), **{**chosen, "on_malformed": "fail", **more})
 
 
@@ -29,8 +29,8 @@ def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id", **more:
     """The rows that leave a task, punctuation apart."""
     given_options = options(key, **more)
     shape = shape_of(leaving_schema(SCHEMA, given_options), given_options)
-    keyed_options = with_key(given_options, shape)
-    assert keyed_options.key == ("`a`.`b`.`id`",)
+    keyed_options = with_columns(given_options, shape)
+    assert keyed_options.key == ("`a`.`b`.`id`",) and keyed_options.time in ("us", None)
     table = pa.table([[row[at] for row in rows] for at in range(2)], schema=SCHEMA)
     connector = MemoryConnector({"feed": table}, most=1 << 20)
     planner = BatchPlanner(connector, keyed_options, shape, clock=lambda: 0)

@@ -52,7 +52,8 @@ def test_a_stream_whose_key_is_a_field(spark, tmp_path):
     ):
         with pytest.raises(SchemaError, match=rf"^{word} of a stream whose key has `the place`.`id`, a field.*select="):
             step()
-    assert upstream.UpdateStream(stream.df, key="THE PLACE", event_time="at").key == ("the place",)
+    other_case = upstream.UpdateStream(stream.df, key="THE PLACE", event_time="AT")
+    assert (other_case.key, other_case.event_time) == (("the place",), "at")
     for absent in ("`the place`.no", "THE  PLACE", "at.x"):
         with pytest.raises(SchemaError, match="the stream has no column"):
             upstream.UpdateStream(stream.df, key=absent, event_time="at")

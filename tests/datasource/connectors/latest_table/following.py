@@ -12,7 +12,7 @@ from kit.sink import NOW_US
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.planner import BatchPlanner, Offset
 from upstream.datasource.registry import CONNECTORS, parse_source_options
-from upstream.datasource.schema import leaving_schema, shape_of, with_key
+from upstream.datasource.schema import leaving_schema, shape_of, with_columns
 from upstream.datasource.task import Reading
 from upstream.sink.maintenance import compact
 from upstream.sink.merge import engines
@@ -35,7 +35,7 @@ class Follower:
         schema = leaving_schema(CONNECTORS["latest"].make(own, common).schema(), common)
         connector = CONNECTORS["latest"].make(own, common)
         shape = shape_of(schema, common)
-        common = with_key(common, shape)
+        common = with_columns(common, shape)
         connector.fix_schema(shape.rows)
         self.options, self.schema = common, schema
         self.reading = Reading(common, shape, connector, "unused")
