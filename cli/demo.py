@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -37,10 +36,17 @@ KEYS = 5_000
 SKEW = 0.5
 SECONDS_A_ROW = 0.002
 LANES = 2
+# An input partition of these falls silent, and holds the low-watermark back.
+_FEEDS, _SILENT_AFTER = 4, "5s"
+# After this share of the time, or so many seconds, the budget gets smaller.
+_SHARE, _MOST_S, _SMALLER = 3, 15.0, 4
+_SETTLED = 5
 _DDL, _SCORE = "key BIGINT, time TIMESTAMP, value DOUBLE", "score DOUBLE"
 _FEED = {
     "connector": "synthetic",
-    "rowsPerSecond": str(ROWS_PER_SECOND),
+    "rowsPerSecond": str(ROWS_PER_SECOND * _FEEDS / (_FEEDS - 1)),
+    "numFeeds": str(_FEEDS),
+    "idleFeeds": f"{_FEEDS - 1}@{_SILENT_AFTER}",
     "keys": str(KEYS),
     "skew": str(SKEW),
     "arrivals": "poisson",
@@ -62,7 +68,8 @@ def demo(seconds: float, to: Path, console: Console, *, ui: bool) -> None:
     The feed has ten times as many rows as the queries can process, since each row waits for a service. One query uses
     an update queue; the other is the usual ``foreachBatch`` that deduplicates and merges. The folder `to` gets the
     tables, the checkpoints and the plot, in place of an earlier demo's. With `ui`, the workbench shows the table with
-    the queue; on a terminal it stays until Ctrl-C.
+    the queue; on a terminal both continue until Ctrl-C. After a while, the queue gets a quarter of the budget that it
+    has found. A reader who doubles it sees staleness fall.
     """
     places = _places(to)
     with ExitStack() as stack:
@@ -72,24 +79,20 @@ def demo(seconds: float, to: Path, console: Console, *, ui: bool) -> None:
             except EnvironmentMissingError as missing:
                 console.print(str(missing), markup=False)
                 ui = False
-        _run(seconds, to, places, console)
-        if ui and console.is_terminal:
-            console.print("The workbench stays until Ctrl-C.")
-            with suppress(KeyboardInterrupt):
-                Event().wait()
+        _run(seconds, to, places, console, stays=ui and console.is_terminal)
 
 
-def _run(seconds: float, to: Path, places: Mapping[str, Path], console: Console) -> None:
+def _run(seconds: float, to: Path, places: Mapping[str, Path], console: Console, *, stays: bool) -> None:
     from ..conf.session import session
-    from ..sink.figures.summary import read_summaries
 
+    table, checkpoint = _parts(places[UPSTREAM])
     console.print(
         f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
-        f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed."
+        f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed. One of {_FEEDS} input partitions falls silent."
     )
     hide_interrupts()
     spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
-    readings = list[AgeReading]()
+    readings, lowered = list[AgeReading](), False
     try:
         queries = [
             _with_queue(spark, places[UPSTREAM]),
@@ -101,27 +104,65 @@ def _run(seconds: float, to: Path, places: Mapping[str, Path], console: Console)
                 line.show(_line(reading))
                 if not console.is_terminal and len(readings) % 10 == 1:
                     console.print(_line(reading))
-        began_us = now_us() - int(readings[-1].second * 1e6)
-        for query in queries:
-            query.stop()
+                if not lowered and reading.second >= min(seconds / _SHARE, _MOST_S):
+                    lowered = True
+                    if (rows := _lower_budget(table, checkpoint)) is not None:
+                        console.print(
+                            f"From now on, a batch takes {rows:,} rows at most. Double it, and staleness falls: "
+                            f"[bold]upstream set {table} queue.budget={2 * rows}[/bold]"
+                        )
+        queries[1].stop()
+        _report(readings, to, table, checkpoint, console)
+        if stays:
+            console.print(f"The workbench and {UPSTREAM}'s query continue until Ctrl-C.")
+            with suppress(KeyboardInterrupt):
+                while queries[0].isActive:
+                    time.sleep(0.5)
+        queries[0].stop()
     finally:
         spark.stop()
+
+
+def _lower_budget(table: str, checkpoint: str) -> int | None:
+    """Give the queue a fraction of the rows of its last batch, and return them; None if a reader has set a budget."""
+    from ..core.feedback.control import ControlChange, ControlLog
+    from ..sink.figures.summary import read_summaries
+    from ..storage.folder import TableFolder
+
+    log = ControlLog(TableFolder(checkpoint))
+    if log.version():
+        return None
+    rows = max(int(float(f"{read_summaries(table)[-1][1].applied / _SMALLER:.1g}")), 1)
+    log.put(0, ControlChange("queue/0", "budget", rows, now_us(), "upstream demo"))
+    return rows
+
+
+def _report(readings: Sequence[AgeReading], to: Path, table: str, checkpoint: str, console: Console) -> None:
+    """Print the ages over time and by budget, what the service allows, and where the plot is."""
+    from ..core.feedback.control import AUTO, ControlLog
+    from ..sink.figures.summary import read_summaries
+    from ..storage.folder import TableFolder
+
     for row in sparkline(readings):
         console.print(row, markup=False)
-    commits = [each for _, each in read_summaries(_parts(places[UPSTREAM])[0])]
+    began_us = now_us() - int(readings[-1].second * 1e6)
+    changes = ControlLog(TableFolder(checkpoint)).changes()
+    budgets = [((each.at_us - began_us) / 1e6, each.value or AUTO) for each in changes if each.attribute == "budget"]
+    for budget, age in ages_by_budget(readings, [(0.0, AUTO), *budgets]):
+        console.print(f"With queue.budget={budget}, {UPSTREAM}'s rows were {age:.1f} s old in the end.")
+    commits = [each for _, each in read_summaries(table)]
     before = [each for each in commits if each.committed_at_us < began_us]
     if (fixed_s := fixed_cost_s([*before[-1:], *commits[len(before) :]])) is not None:
-        ages = [age for each in readings if (age := each.ages_s[UPSTREAM]) is not None]
         console.print(
-            f"{UPSTREAM}'s rows were {sum(ages) / len(ages):.1f} s old on average. A batch took {fixed_s:.2f} s "
-            f"besides its rows here, so {least_age_s(fixed_s):.1f} s is the least that the service allows."
+            f"A batch took {fixed_s:.2f} s besides its rows, so {least_age_s(fixed_s):.1f} s is the least that the "
+            "service allows."
         )
     picture = draw(readings, to / "age.png")
     if picture is None:
         console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
     else:
         console.print(f"The plot is {picture}")
-    console.print(f"Look further: [bold]upstream commits {places[UPSTREAM] / 'table'}[/bold]")
+    console.print(f"Look further: [bold]upstream commits {table}[/bold]")
 
 
 def mean_age_s(table: str, now: int) -> float | None:
@@ -165,6 +206,19 @@ def least_age_s(fixed_s: float) -> float:
     ranks = [(number + 1) ** SKEW for number in range(KEYS)]
     apart_s = sum(ranks) * sum(1 / each for each in ranks) / KEYS / ROWS_PER_SECOND
     return (math.sqrt(fixed_s) + math.sqrt(turn_s / 2)) ** 2 + apart_s
+
+
+def ages_by_budget(
+    readings: Sequence[AgeReading], budgets: Sequence[tuple[float, int | str]]
+) -> list[tuple[int | str, float]]:
+    """Return the mean of the last ages under each budget, from the seconds at which they began."""
+    ends_s = [*(second for second, _ in budgets[1:]), math.inf]
+    found = list[tuple[int | str, float]]()
+    for (begin_s, budget), end_s in zip(budgets, ends_s, strict=True):
+        during = [each.ages_s[UPSTREAM] for each in readings if begin_s <= each.second < end_s]
+        if last := [age for age in during if age is not None][-_SETTLED:]:
+            found.append((budget, sum(last) / len(last)))
+    return found
 
 
 def sparkline(readings: Sequence[AgeReading]) -> list[str]:
@@ -262,7 +316,8 @@ def _with_queue(spark: SparkSession, place: Path) -> StreamingQuery:
     options: dict[str, Any] = {**_FEED}
     stream = read(spark, key="key", event_time="time", coalesce=True, schema=_DDL, **options)
     table, checkpoint = _parts(place)
-    return stream.queue(shards=LANES).map(_score, _SCORE).write(table, checkpoint=checkpoint, buckets=LANES).start()
+    queue = stream.queue(shards=LANES, stalest_keys=20)
+    return queue.map(_score, _SCORE).write(table, checkpoint=checkpoint, buckets=LANES).start()
 
 
 def start_merge(

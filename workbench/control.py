@@ -28,7 +28,7 @@ from ..core.feedback.control import (
     taken_in,
 )
 from ..core.feedback.offsets import journaled_offsets
-from ..core.feedback.reports import RowSample, read_reports, sample_folder
+from ..core.feedback.reports import QueueReport, RowSample, read_reports, sample_folder
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegistryTexts
 from ..sink.table.table import recorded_options
@@ -219,7 +219,10 @@ class ControlTables:
         for offset in self._offsets:
             if "asked" in offset:
                 number = int(offset["queue"])
-                yield _queue(number, offset, steps.pop(queue_folder("/", number).strip("/"), None))
+                place = TableFolder(queue_folder(self._checkpoint.location, number), self._checkpoint.storage)
+                shards = read_reports(place, QueueReport)
+                waiting = max((each.waiting for each in shards), default=0)
+                yield _queue(number, offset, steps.pop(queue_folder("/", number).strip("/"), None), waiting)
         for folder, step in steps.items():
             if step["kind"] == "operator":
                 name = folder.removeprefix("upstream-")
@@ -352,9 +355,11 @@ def _query_change(query: str, attribute: str, value: object, by: str) -> Change:
         raise OptionError(f"weight={value!r}", expected="a number above 0") from None
 
 
-_UNITS = {"stalest keys": "keys of each shard", "shards": "shards"}
+_UNITS = {"stalest keys": "keys of each shard", "shards": "shards", "memory": "of a task, for rows that wait"}
+_ROW_BYTES = 300
 _POSITIONS = "The checkpoint's positions are the connector's."
 _STATE = "The checkpoint's state is divided or ordered by it."
+_MEMORY = f"A task holds the rows of one shard, about {_ROW_BYTES} bytes each. More shards lower it."
 _LAYOUT = "The table's files are written by it."
 _AT_START = "The query reads it when it starts."
 _NO_JOURNAL = "No source or queue of the query journals it with the batch."
@@ -362,7 +367,7 @@ _NO_SAMPLE = "Only the policy shed samples."
 _NO_CUT = "Only the policies linecutting and auto use it."
 
 
-def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | None) -> dict[str, Any]:
+def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | None, waiting: int) -> dict[str, Any]:
     changeable: Mapping[str, str] = {} if step is None else step["changeable"]
     policy = changeable.get("policy")
     idle = {
@@ -388,6 +393,7 @@ def _queue(number: int, offset: Mapping[str, Any], step: Mapping[str, Any] | Non
                 for name in ("policy", "weight", "access interval", "half life", "stalest keys")
             ),
             *(_fixed(name, value) for name, value in ({} if step is None else step["fixed"]).items()),
+            _fixed("memory", f"{waiting * _ROW_BYTES / 1e6:.1f} MB", _MEMORY),
         ],
     }
 

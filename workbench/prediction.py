@@ -182,6 +182,33 @@ def _load(commits: Sequence[CommitSummary], cost_us: float, fixed_us: float) -> 
     }
 
 
+_LATEST = 6
+_WORTH = 0.1
+
+
+def budget_advice(table: WatchedTable) -> str:
+    """Return how another budget would change an overloaded queue's staleness; empty if that is unknown.
+
+    The mean staleness is that of :func:`~upstream.operators.queue.tick_planner.auto_budget`.
+    """
+    commits = [summary for _, summary in table.commits]
+    mine = [each for each in commits if each.query_id == commits[-1].query_id][-_LATEST:] if commits else []
+    served = _served_cost(table, mine) if len(mine) == _LATEST else None
+    if served is None or not mine[-1].pending or policy_in_force(table) in ("append", "shed"):
+        return ""
+    cost_us, fixed_us, _ = served
+    keys, rows = mine[-1].pending, max(sum(each.applied for each in mine[1:]) / (len(mine) - 1), 1.0)
+    best = float(f"{min(math.sqrt(keys * fixed_us / cost_us / 2), keys) or 1.0:.2g}")
+
+    def mean_us(budget: float) -> float:
+        return (fixed_us + cost_us * budget) * (1 + keys / budget / 2)
+
+    gain = 1 - mean_us(best) / mean_us(rows)
+    if gain < _WORTH:
+        return f"Batches of {rows:,.0f} rows are near the best: only cheaper rows, or more cores, lower staleness."
+    return f"Batches of about {best:,.0f} rows in place of {rows:,.0f} would lower staleness by {gain:.0%}."
+
+
 _WINDOWS, _FEWEST = 12, 5
 
 

@@ -18,6 +18,7 @@ from ..operators.describe import FeedState, Place, live_places, source_feeds
 from ..sink.commit.lease import TableLease
 from ..sink.figures.summary import complete_up_to_us, run_figures
 from ..storage.folder import TableFolder
+from .prediction import budget_advice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -84,6 +85,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         **found,
         "state": state,
         "verdict": _verdict(state, last, held, arrives, ago_us, None if lease is None else lease.process.pid),
+        "advice": budget_advice(table) if state == "overloaded" else "",
         "waits_for": None if held is None else held.feed,
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
         "since_commit_s": ago_us / 1e6,

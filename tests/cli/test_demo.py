@@ -12,6 +12,7 @@ from upstream.cli.demo import (
     SECONDS_A_ROW,
     UPSTREAM,
     AgeReading,
+    ages_by_budget,
     draw,
     fixed_cost_s,
     least_age_s,
@@ -65,6 +66,11 @@ def test_the_fixed_cost_is_what_the_service_leaves_of_a_batch():
     commits = [commit(0, committed_at_us=int(at_s * 1e6), applied=rows) for at_s, rows in times_and_rows]
     assert fixed_cost_s(commits) == pytest.approx(0.5)
     assert fixed_cost_s(commits[:1]) is None
+
+
+def test_each_budget_has_the_ages_at_its_end():
+    seen = readings(*((float(age), None) for age in (9, 3, 3, 3, 3, 3, 8, 7, 7, 7, 7, 7)), (None, None))
+    assert ages_by_budget(seen, [(0.0, "auto"), (6.0, 200), (40.0, 400)]) == [("auto", 3.0), (200, 7.0)]
 
 
 def test_the_picture_is_drawn(tmp_path):

@@ -8,8 +8,9 @@ from kit.registries import begun, register
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import write_steps
+from upstream.core.feedback.checkpoint_layout import queue_folder, write_steps
 from upstream.core.feedback.control import ControlConflictError
+from upstream.core.feedback.reports import QueueReport, write_report
 from upstream.hosting.command_source import CommandPlanner
 from upstream.storage.folder import TableFolder
 from upstream.workbench.control import ControlTables, control_tables
@@ -126,6 +127,8 @@ def test_what_cannot_change_while_the_query_runs_shows_why(query):
             {**join, "changeable": {"state limit": "512 bytes, then fail"}},
         ],
     )
+    for shard, waiting in enumerate((10, 5_000)):
+        write_report(queue_folder(str(query.sink.checkpoint)), QueueReport(shard, waiting=waiting))
     tables = ControlTables(TableFolder(str(query.sink.checkpoint)))
     shown = {
         each["name"]: (each["value"], each["unit"], each["mode"], each["why"])
@@ -138,6 +141,7 @@ def test_what_cannot_change_while_the_query_runs_shows_why(query):
     assert shown["stalest keys"] == ("20", "keys of each shard", "restart", "The query reads it when it starts.")
     assert shown["half life"][0] is None
     assert shown["shards"] == ("16", "shards", "fixed", "The checkpoint's state is divided or ordered by it.")
+    assert shown["memory"][:3] == ("1.5 MB", "of a task, for rows that wait", "fixed"), "of the fullest shard"
     assert shown["state limit"][0::2] == ("512 bytes, then fail", "restart")
     with pytest.raises(OptionError, match="Only the policy shed samples"):
         tables.change("queue", "sampleRate", 0.5, by="me")

@@ -1,5 +1,6 @@
 """The load that commits show, and predictions for it within the time of a request."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +15,14 @@ from upstream.workbench.watch import Watch
 BODY = {"rate": 1_000, "keys": 100, "skew": 0.5, "cost_us": 2_000, "fixed_us": 100_000, "budget": 50}
 
 
-def measured(scene):
-    watch = Watch([str(scene.folder)], {})
+def watched(scene):
+    watch = Watch([str(scene.path)], {})
     watch.refresh()
-    return prediction.measured(watch.table())
+    return watch.table()
+
+
+def measured(scene):
+    return prediction.measured(watched(scene))
 
 
 def test_a_query_without_a_queue_has_the_rate_keys_and_skew_of_its_commits(tmp_path):
@@ -44,6 +49,19 @@ def test_a_query_with_a_queue_has_the_cost_of_the_steps_after_it(tmp_path):
     assert load["rate"] == pytest.approx(10_000, rel=0.05), "both shards together"
     assert load["cost_us"] == pytest.approx(500), "half a second for two times 500 rows"
     assert load["budget"] is not None
+
+
+def test_the_advised_budget_lowers_staleness_as_the_simulation_predicts(tmp_path):
+    scene = Scene(tmp_path, waiting=4_812, keys=20_000).history(7)
+    advice = prediction.budget_advice(watched(scene))
+    best, rows, gain = (int(each.replace(",", "")) for each in re.findall(r"[\d,]+", advice))
+    load = {**measured(scene)["load"], "rate": 5_000.0, "keys": scene.waiting, "skew": 0.0, "policies": ("in-place",)}
+    young, old = (
+        prediction.predict(prediction.Question(**{**load, "budget": each}), prediction.FIRST).predictions[0].mean
+        for each in (best, rows)
+    )
+    assert 1 - young / old == pytest.approx(gain / 100, abs=0.05)
+    assert prediction.budget_advice(watched(Scene(tmp_path / "calm").history(7))) == ""
 
 
 def simulated(rates, keys=400, fixed_us=500_000, cost_us=1_000):

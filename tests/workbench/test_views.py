@@ -37,6 +37,7 @@ def test_each_state_has_its_verdict(scenes, state, words):
     found = views.overview(watched(scene), scene.now_us + SECOND)
     assert found["state"] == state
     assert words in found["verdict"]
+    assert found.get("advice", "").startswith("Batches of about") == (state == "overloaded")
     json.dumps(found)
 
 

@@ -16,7 +16,8 @@ export async function render(root, api) {
   const sentence = el("p", { class: "sentence", "aria-live": "polite" }, "…");
   const under = el("p", { class: "muted" }, "\u00a0");
   const state = el("span");
-  const card = el("div", { class: "card verdict" }, state, sentence, under);
+  const advice = el("p", { hidden: true });
+  const card = el("div", { class: "card verdict" }, state, sentence, advice, under);
   const tiles = el("div", { class: "tiles" });
   root.append(card, tiles);
   const chart = new TimeChart(root, {
@@ -37,6 +38,11 @@ export async function render(root, api) {
       replace(state, badge(found.state));
     }
     say(sentence, found.verdict);
+    advice.hidden = !found.advice;
+    if (found.advice !== card.dataset.advice) {
+      card.dataset.advice = found.advice;
+      replace(advice, `${found.advice} `, el("a", { href: api.link("whatif") }, "What if"), " · ", el("a", { href: api.link("control") }, "Control"));
+    }
     if (!found.commit) {
       say(under, found.location);
       replace(tiles);

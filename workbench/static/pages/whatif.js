@@ -28,7 +28,8 @@ export async function render(root, api) {
   const measured = el("button", { class: "button", type: "button", onclick: () => fill() }, "As measured");
   const answer = el("div", { class: "stack" });
   const before = el("div", { class: "stack" });
-  root.append(form, el("div", { class: "row" }, button, measured, times), notes, answer, before);
+  const advice = el("p", { hidden: true });
+  root.append(advice, form, el("div", { class: "row" }, button, measured, times), notes, answer, before);
   let load = null;
   let seen = null;
 
@@ -136,5 +137,10 @@ export async function render(root, api) {
     Object.assign(fields.fixed_us, { value: 500 });
     replace(answer, empty("Nothing is measured yet", "These numbers are an example. Change them, and choose Predict."));
   }
-  return {};
+  return {
+    onVerdict(found) {
+      advice.hidden = !found.advice;
+      replace(advice, found.advice, " ", el("a", { href: api.link("control") }, "Control"));
+    },
+  };
 }
