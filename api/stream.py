@@ -498,7 +498,7 @@ def read(
     spark
         Any session.
     path
-        File, directory or pattern; None for a connector that needs none.
+        File, directory or pattern; ``kafka://HOST:PORT/TOPIC``; ``latest:`` and a table; None for another connector.
     key
         The update key's column or columns.
     event_time

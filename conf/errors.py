@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 
 # Errors cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after it.
 _INNER = re.compile(r"(?:^|\s)upstream\.conf\.errors\.(\w+): (.+?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
@@ -143,6 +145,18 @@ class EnvironmentMissingError(UpstreamError, RuntimeError):
     """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A
     ``RuntimeError`` whose message names what to install.
     """
+
+
+@contextmanager
+def needs_extra(name: str, what: str) -> Generator[None]:
+    """Raise EnvironmentMissingError if an import for `what` fails, whose packages an extra of this name installs."""
+    try:
+        yield
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            f"{what} needs the extra `{name}`: {error}",
+            hint=f"run `pip install 'pyspark-upstream[{name}]'` where the driver and the workers run",
+        ) from error
 
 
 def inner_error(error: BaseException) -> UpstreamError | None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..conf.errors import OptionError, inner_error
-from ..conf.locations import path_on_server
+from ..conf.locations import path_on_server, source_address
 from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key
@@ -40,7 +40,7 @@ def latest(
     spark
         Any session.
     path
-        File, directory or pattern; None for a connector that needs none.
+        File, directory or pattern; ``kafka://HOST:PORT/TOPIC``; ``latest:`` and a table; None for another connector.
     key
         The update key's column or columns.
     event_time
@@ -84,7 +84,8 @@ def load_source(
     from pyspark.errors import PySparkException
 
     register_data_source(spark)
-    reader = spark.readStream.format("upstream").options(**{**asked, **option_texts(options)})
+    path, implied = source_address(path)
+    reader = spark.readStream.format("upstream").options(**{**asked, **implied, **option_texts(options)})
     try:
         return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
     except PySparkException as error:

@@ -228,8 +228,8 @@ def check_source(given: Mapping[str, str]) -> StructType | None:
     from ..expressions.bind import arrow_schema
 
     own: Any = parse_source_options(given)[1]
-    if hasattr(own, "check_listens"):  # a connector over a network
-        own.check_listens()
+    if hasattr(own, "check_answers"):  # a connector over a network
+        own.check_answers()
     schema = source_schema(given, anew=True)
     if isinstance(schema, str):
         try:

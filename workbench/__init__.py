@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import EnvironmentMissingError, OptionError
+from ..conf.errors import OptionError, needs_extra
 from ..conf.locations import absolute_location, is_remote
 
 if TYPE_CHECKING:
@@ -72,15 +72,9 @@ def ui(
 
 def load_server() -> ModuleType:
     """Return the module of the server; raise EnvironmentMissingError without its packages."""
-    try:
+    with needs_extra("ui", "the workbench"):
         import_module("uvicorn")  # the server imports it late
         return import_module(".server", __name__)
-    except ModuleNotFoundError as error:
-        raise EnvironmentMissingError(
-            f"the workbench needs {error.name}, which this Python does not have",
-            expected="the packages of the extra `ui`",
-            hint="run `pip install 'pyspark-upstream[ui]'`",
-        ) from error
 
 
 def places_of(shown: Any) -> list[str]:

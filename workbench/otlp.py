@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ..conf.errors import EnvironmentMissingError, OptionError
+from ..conf.errors import OptionError, needs_extra
 from ..conf.units import now_us
 from ..core.feedback.ages import Ages
 from .exposition import BUCKETS_SCHEMA, MetricFamily, bin_runs
@@ -37,14 +37,8 @@ def export_metrics(watch: Watch, address: str, stop: threading.Event) -> threadi
     interval = os.environ.get(_INTERVAL, _INTERVAL_MS)
     if not interval.isdigit() or not int(interval):
         raise OptionError(f"{_INTERVAL}={interval!r}", expected="a number of milliseconds")
-    try:
+    with needs_extra("otel", "--otlp"):
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-    except ModuleNotFoundError as error:
-        raise EnvironmentMissingError(
-            f"the export of metrics needs {error.name}",
-            expected="the packages of the extra `otel`",
-            hint='install "pyspark-upstream[otel]"',
-        ) from error
     address = address.rstrip("/")
     exporter = OTLPMetricExporter(endpoint=address if address.endswith(_PATH) else address + _PATH)
     since_us = now_us()

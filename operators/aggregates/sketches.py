@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import EnvironmentMissingError
+from ...conf.errors import needs_extra
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
 from .groups import GroupedRows, Groups, valid_mask
@@ -27,13 +27,8 @@ _EMPTY = "\ue000\uf8ff\ue000"
 
 def library() -> Any:
     """Import Apache DataSketches. Raise EnvironmentMissingError if it is not installed."""
-    try:
+    with needs_extra("sketches", "an approximate aggregate"):
         import datasketches
-    except ImportError as problem:
-        raise EnvironmentMissingError(
-            "the package datasketches is not installed, and approx_count_distinct and heavy_hitters stand on it",
-            hint="pip install 'pyspark-upstream[sketches]', for Spark's workers too",
-        ) from problem
     return datasketches
 
 

@@ -77,7 +77,7 @@ def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path):
     ("more", "code", "part"),
     [
         (["--from", "nothing.csv"], 2, "no file with data at 'nothing.csv'"),
-        (["--from", "kafka://127.0.0.1:1/topic"], 1, "no Kafka broker accepts a connection at 127.0.0.1:1"),
+        (["--from", "kafka://127.0.0.1:1/topic"], 1, "no Kafka broker answers at 127.0.0.1:1"),
         (["--key", "vehicle"], 2, "'vehicle' is not among the columns"),
         (["--event-time", "at"], 2, "'at' is not among the columns"),
         (["--where", "spede > 1"], 2, "there is no column 'spede'"),

@@ -82,8 +82,9 @@ PATIENCE_S = 120.0
 """The time that a broker may be away, as Spark's kafkaConsumer.pollTimeoutMs."""
 
 _ASK_S = 30.0
-# Of a broker that has never answered: an address may be wrong, and whoever has just started a query waits for it.
-_FIRST_S = 10.0
+# Of a broker that has never answered: its address or a setting may be wrong, and the user waits for the message.
+_ASK_FIRST_S = 10.0
+_PATIENCE_FIRST_S = 5.0
 # A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits
 # a second.
 _READING = {
@@ -140,13 +141,15 @@ class Cluster:
         settings = settings_of(options)
         self._committed = settings.pop("isolation.level") == "read_committed"
         settings.pop("group.id", None)
+        self._complaint: object = None  # why a connection fails; a request only times out
+        settings["error_cb"] = lambda error: setattr(self, "_complaint", error)
         self._make = functools.partial(_made, AdminClient, settings, options)
         self._admin = self._make()
         self._answered = False
 
     @property
     def _ask_s(self) -> float:
-        return _ASK_S if self._answered else _FIRST_S
+        return _ASK_S if self._answered else _ASK_FIRST_S
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
         """Return the existing wanted topics, each with id and partitions; raise UpstreamError without an answer."""
@@ -213,17 +216,20 @@ class Cluster:
         """Retry while the broker is away, for as long as Spark's own source would if it has answered before."""
         from confluent_kafka import KafkaException
 
-        end = time.monotonic() + (PATIENCE_S if self._answered else _FIRST_S)
+        end = time.monotonic() + (PATIENCE_S if self._answered else _PATIENCE_FIRST_S)
         while True:
             try:
+                if not self._answered:
+                    self._options.check_answers()
                 found = ask()
             except KafkaException as error:
+                self._admin.poll(0)
                 said = error.args[0]
-                if is_refusal(said):
-                    raise unreachable(self._options, said) from None
+                if is_refusal(said) or time.monotonic() >= end:
+                    raise unreachable(self._options, self._complaint or said) from None
+            except UpstreamError:
                 if time.monotonic() >= end:
-                    never = "" if self._answered else f"no broker has answered within {_FIRST_S:.0f} s: "
-                    raise unreachable(self._options, f"{never}{said}") from None
+                    raise
             else:
                 self._answered = True
                 return found

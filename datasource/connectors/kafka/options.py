@@ -7,6 +7,8 @@ import json
 import queue
 import re
 import socket
+import ssl
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from ....conf.errors import EnvironmentMissingError, OptionError, UpstreamError
+from ....conf.errors import OptionError, UpstreamError, needs_extra
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
 
 Offsets = str | Mapping[str, Mapping[str, int]]
@@ -32,7 +34,10 @@ _NOT_PASSED_ON = {
     "key.deserializer": "set keyFormat instead",
     "value.deserializer": "set valueFormat instead",
 }
-_LISTENS_S = 1.0
+_CONNECTS_S, _ANSWERS_S = 2.0, 3.0
+# A request for the versions of requests, with the number 1: every broker answers it, before it authenticates a client.
+_ANY_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 _SECRET = re.compile(r"user\.info|password|secret|token|credential|jaas|\bkey|\.pem$|\.key\b|oauth", re.IGNORECASE)
 
 
@@ -82,24 +87,52 @@ _STARTS, _ENDS = _offsets("earliest", "latest"), _offsets("latest")
 
 def check_client() -> None:
     """Raise EnvironmentMissingError without confluent-kafka."""
-    try:
+    with needs_extra("kafka", "connector=kafka"):
         import confluent_kafka  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "connector=kafka needs the package confluent-kafka, which is not installed",
-            hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
-        ) from error
 
 
-def _refusal(server: str) -> str | None:
-    """Return why a server accepts no connection; None if it does, or its address is in a form of the client's own."""
-    host, _, port = server.rpartition("://")[2].strip().rpartition(":")
+def _refusal(server: str, protocol: str) -> str | None:
+    """Return why a server is not a Kafka broker; None if it is one, or its address is in a form of the client's own."""
+    own, _, address = server.strip().rpartition("://")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _LISTENS_S).close()
+        place = urlsplit(f"//{address}")
+        with socket.create_connection((place.hostname or "", place.port or 9092), _CONNECTS_S) as peer:
+            peer.settimeout(_ANSWERS_S)
+            try:
+                return _refusal_in_tls(peer) if (own or protocol).upper().endswith("SSL") else _refusal_in_plain(peer)
+            except ConnectionError:
+                return "it hangs up; check that kafka.security.protocol is the one that it demands"
+            except TimeoutError:
+                return f"it accepts connections, but does not answer a Kafka request within {_ANSWERS_S:.0f} s"
     except ValueError:
         return None
     except OSError as error:
         return error.strerror or str(error)
+
+
+def _refusal_in_plain(peer: socket.socket) -> str | None:
+    peer.sendall(_ANY_VERSIONS)
+    answer = peer.recv(8)
+    if answer.startswith(b"\0"):  # the length, of less than 16 MB
+        return None
+    if answer.startswith((b"HTTP", b"<")):
+        return "it speaks HTTP, not Kafka's protocol"
+    if answer.startswith(b"\x15\x03"):
+        return "it demands TLS; set kafka.security.protocol to SSL or SASL_SSL"
+    if not answer:
+        raise ConnectionError
+    return f"it answers a Kafka request with {answer!r}"
+
+
+def _refusal_in_tls(peer: socket.socket) -> str | None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the client verifies it
+    try:
+        context.wrap_socket(peer).close()
+    except ssl.SSLEOFError as error:
+        raise ConnectionError from error
+    except ssl.SSLError as error:
+        return "it does not speak TLS" if error.reason in _NO_TLS else None
     return None
 
 
@@ -242,14 +275,15 @@ class KafkaOptions:
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
 
-    def check_listens(self) -> None:
-        """Raise an error within a second if the client is not installed, or no broker accepts a connection."""
+    def check_answers(self) -> None:
+        """Raise an error within seconds if the client is not installed, or no broker answers."""
         check_client()
         servers = (self.servers or "").split(",")
+        protocol = self.passed_on.get("security.protocol", "plaintext")
         answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         for server in servers:  # at the same time; the lookup of a name has no timeout of its own
-            threading.Thread(target=lambda at: answers.put(_refusal(at)), args=(server,), daemon=True).start()
-        end, failed = time.monotonic() + _LISTENS_S, "timed out"
+            threading.Thread(target=lambda at: answers.put(_refusal(at, protocol)), args=(server,), daemon=True).start()
+        end, failed = time.monotonic() + _CONNECTS_S + _ANSWERS_S, "timed out"
         with suppress(queue.Empty):
             for _ in servers:
                 answer = answers.get(timeout=max(end - time.monotonic(), 0.0))
@@ -257,8 +291,8 @@ class KafkaOptions:
                     return
                 failed = answer
         raise UpstreamError(
-            f"no Kafka broker accepts a connection at {self.servers}: {failed}",
-            hint="start the broker, or correct the address",
+            f"no Kafka broker answers at {self.servers}: {failed}",
+            hint="start the broker, or correct the address or the options kafka.*",
         )
 
     def masked(self, said: str) -> str:

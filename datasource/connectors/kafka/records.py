@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ....conf.errors import EnvironmentMissingError, OptionError, SchemaError, UpstreamError
+from ....conf.errors import OptionError, SchemaError, UpstreamError, needs_extra
 from ..contract import MalformedRows
 from ..files.formats.debezium import OPERATION, ROW, SOURCE, WireType, decoded, new_columns, wire_type_of
 from .options import KafkaOptions
@@ -251,13 +251,8 @@ def _refuse(malformed: MalformedRows, value: bytes, place: str, why: str) -> Non
 
 
 def _fastavro() -> Any:
-    try:
+    with needs_extra("kafka", "valueFormat=avro"):
         import fastavro
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "valueFormat=avro needs the package fastavro, which is not installed",
-            hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
-        ) from error
     return fastavro
 
 
@@ -287,13 +282,8 @@ _NUMBERS = {"timeout": float, "max.retries": int, "retries.wait.ms": int, "retri
 
 @functools.lru_cache(maxsize=8)
 def _registry(address: str, settings: tuple[tuple[str, str], ...]) -> Any:
-    try:
+    with needs_extra("kafka", "schemaRegistry"):
         from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            "schemaRegistry needs confluent-kafka with its registry client, which is not installed",
-            hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
-        ) from error
     try:
         given = {name: _NUMBERS.get(name, str)(value) for name, value in settings}
         return SchemaRegistryClient({"timeout": 30.0, **given, "url": address})
