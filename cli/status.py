@@ -119,9 +119,10 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     """Print how fresh and how complete a table is, and its writer; or the queries of a checkpoint."""
     from ..conf.locations import absolute_location
     from ..delta_format.scan import open_table
+    from ..hosting.host_lease import writer_lease
     from ..hosting.journal import Journal
-    from ..sink.commit.lease import TableLease
     from ..storage.folder import TableFolder
+    from ..workbench.watch import checkpoint_of
 
     location, now = absolute_location(path), now_us()
     try:
@@ -132,9 +133,11 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
         _print_queries(location, as_json=as_json, console=console)
         return
     commits = recent_commits(path, table.version(), storage)
-    lease = TableLease(TableFolder(location, storage)).read()
-    writer = None if lease is None or lease.has_ended(now) else lease.holder
     last = commits[-1][1] if commits else None
+    query, folder = "" if last is None else last.query_id, TableFolder(location, storage)
+    checkpoint = checkpoint_of(folder, query) if query else None
+    lease = writer_lease(folder, checkpoint)
+    writer = None if lease is None or lease.has_ended(now) else lease.holder
     if as_json:
         found: dict[str, Any] = {"table": path, "version": table.version(), "writer": writer, "last_commit": None}
         if last is not None:
@@ -142,7 +145,7 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
             found["since_commit_s"] = (now - last.committed_at_us) / 1e6
         console.out(_json(found), highlight=False)
         return
-    console.print(f"{path}, version {table.version()}: {_written_by(writer)}")
+    console.print(f"{path}, version {table.version()}: {_written_by(writer, query, checkpoint)}")
     if last is None:
         console.print("The log has no commit of a query.")
         return
@@ -198,8 +201,10 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _written_by(writer: str | None) -> str:
-    return "no query writes it" if writer is None else f"query {writer} writes it"
+def _written_by(writer: str | None, query: str, checkpoint: str | None) -> str:
+    if writer is None:
+        return "no query writes it"
+    return f"the job of {checkpoint} writes it" if "/" in query else f"query {writer} writes it"
 
 
 def _applied(summary: CommitSummary) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator
 from ..conf.errors import CheckpointError, UpstreamError
 from ..conf.process_identity import Process
 from ..conf.units import format_duration_us, now_us
+from ..sink.commit.lease import TableLease
 from ..storage.folder import TableFolder
 from ..storage.lease import Lease, LeaseFolder
 
@@ -59,6 +60,17 @@ class CheckpointLease(LeaseFolder):
             expected=f"room in {self._folder.location}, and permission to write there",
             hint="make room or put the permission right, and start the job again. Nothing has changed",
         )
+
+
+def writer_lease(table: TableFolder, checkpoint: str | None) -> Lease | None:
+    """Return the newest lease of those who write a table, even if released: its query's, or that of its query's job.
+
+    `checkpoint` is the folder of either; None if it is unknown.
+    """
+    leases = [TableLease(table).newest()]
+    if checkpoint is not None:
+        leases.append(CheckpointLease(TableFolder(checkpoint, table.storage)).newest())
+    return max((each for each in leases if each is not None), key=lambda each: each.renewed_us, default=None)
 
 
 class HostLease:

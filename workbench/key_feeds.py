@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..conf.column_names import columns_of
 from ..conf.errors import SchemaError, UpstreamError
 from ..conf.units import now_us
 from ..core.feedback.offsets import checked_offset, journaled_offsets, whole_offset
+from ..core.rows.columns import tree_of
 from ..core.rows.key import Key
 from ..datasource.connectors.contract import Chunk, Limit, Range, row_place
 from ..datasource.connectors.files.store import FileAccess
@@ -185,11 +185,12 @@ class FeedSearch:
 
     def __init__(self, reading: Reading, key: Key, values: Sequence[pa.Array], until_s: float) -> None:
         self._reading = reading
-        self._key = KeyRows(key, values)
-        held = reading.shape.rows.names
-        self._names = list(dict.fromkeys(columns_of(key, held)))
-        if missing := [name for name in self._names if name not in held]:
+        columns = tree_of(reading.shape.rows)
+        if missing := key.absent(columns):
             raise SchemaError(f"the source has no column {', '.join(missing)}", expected="the table's key")
+        key = key.resolved(columns)
+        self._key = KeyRows(key, values)
+        self._names = list(dict.fromkeys(key.columns(reading.shape.rows.names)))
         self._until_s = until_s
         self._lines = _Texts([str(value[0].as_py()) for value in values])
         self._shaper = RowShaper(reading.shape, reading.options, None)

@@ -21,8 +21,7 @@ from ..core.feedback.reports import REPORTS, read_reports
 from ..delta_format.append_table import count_dead_letters
 from ..delta_format.latest_table import NOTHING_YET
 from ..delta_format.log import entry_place
-from ..hosting.host_lease import CheckpointLease
-from ..sink.commit.lease import TableLease
+from ..hosting.host_lease import writer_lease
 from ..sink.figures.summary import CommitSummary, complete_up_to_us
 from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
@@ -154,19 +153,15 @@ class NearbyFigures:
             checkpoint = None if place is None else TableFolder(place, table.storage)
             if not folder.has(entry_place(table.version)):
                 return cls(error="its log lacks the last commit")
+            lease = writer_lease(folder, place)
             return cls(
-                writer=_has_writer(folder, checkpoint, now_us),
+                writer=lease is not None and not lease.has_ended(now_us),
                 dead_letters=_dead_letters(folder, checkpoint),
                 steps={} if checkpoint is None or table.last is None else batch_steps(checkpoint, table.last),
                 operators={} if checkpoint is None else dict(_operators(checkpoint)),
             )
         except (UpstreamError, OSError, ValueError) as failure:
             return cls(error=folder.masked(failure))
-
-
-def _has_writer(folder: TableFolder, checkpoint: TableFolder | None, now_us: int) -> bool:
-    leases = [TableLease(folder).read(), None if checkpoint is None else CheckpointLease(checkpoint).read()]
-    return any(lease is not None and not lease.has_ended(now_us) for lease in leases)
 
 
 def _dead_letters(folder: TableFolder, checkpoint: TableFolder | None) -> int:

@@ -13,8 +13,8 @@ from ..conf.errors import CheckpointError, OptionError
 from ..core.feedback.offsets import journaled_offsets, whole_offset
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..delta_format.log import commit_info
+from ..hosting.host_lease import writer_lease
 from ..plan.picture import draw
-from ..sink.commit.lease import TableLease
 from ..sink.figures.summary import CommitSummary, summary_of
 from ..sink.figures.waits import BatchSpan, OldestWait, batch_spans, oldest_wait
 from ..storage.folder import TableFolder
@@ -171,7 +171,7 @@ class PlanView(NamedTuple):
 def plan_of_table(table: WatchedTable, version: int | None, now_us: int) -> PlanView:
     """Return the plan of the query that writes a table of its own."""
     checkpoint = None if table.checkpoint is None else TableFolder(table.checkpoint, table.storage)
-    lease = TableLease(table.folder).read()
+    lease = writer_lease(table.folder, table.checkpoint)
     runs = lease is not None and not lease.has_ended(now_us)
     seen = seen_commit(table, version, checkpoint, now_us if runs else None)
     summary, offsets = (None, []) if seen is None else (seen.summary, seen.offsets)

@@ -14,8 +14,8 @@ from ..conf.units import format_duration_us
 from ..core.feedback.ages import Ages
 from ..core.feedback.reports import REPORTS, read_queues, read_reports
 from ..delta_format.latest_table import BUCKET, NOTHING_YET
+from ..hosting.host_lease import writer_lease
 from ..operators.describe import FeedState, Place, live_places, source_feeds
-from ..sink.commit.lease import TableLease
 from ..sink.figures.summary import complete_up_to_us, run_figures
 from ..storage.folder import TableFolder
 from .prediction import budget_advice
@@ -48,7 +48,7 @@ _OPERATORS = ("feeds", "windows", "reorder", "joins", "latest")
 def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
     """Return a table's state, the verdict in a sentence, and the figures behind it."""
     commits = [summary for _, summary in table.commits]
-    lease = TableLease(table.folder).newest()
+    lease = writer_lease(table.folder, table.checkpoint)
     found: dict[str, Any] = {
         "table": table.name,
         "location": table.location,
