@@ -77,7 +77,8 @@ def _facts(answer: KeyAnswer) -> Iterator[str]:
         held = "" if each["rows"] is None else f": {_counted(each['rows'], 'row')}"
         since = "" if each["oldest_us"] is None else f", the oldest since {instant_text(each['oldest_us'])}"
         bound = "" if each["complete_to"] is None else f", complete up to {instant_text(each['complete_to'])}"
-        yield f"state of {each['name']}{held}{since}{bound}"
+        if held or since or bound:
+            yield f"state of {each['name']}{held}{since}{bound}"
 
 
 def _way(answer: KeyAnswer) -> Iterator[str]:

@@ -6,22 +6,27 @@ import contextlib
 import dataclasses
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ..conf.errors import CheckpointError
+from ..conf.errors import CheckpointError, UpstreamError
 from ..conf.locations import relation_of_places
 from ..storage.folder import TableFolder
 from .watch import UnknownNameError
 
 # The modules of hosted queries weigh as much as all others together: a workbench of other tables does without them.
 if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
     from ..hosting.journal import Settings
     from ..hosting.messages import Command
     from ..hosting.registry import RegistryTexts
     from ..language import Catalog
+    from ..operators.relations.plan.nodes import Node
+    from .key_answer import Verdict
     from .watch import Watch, WatchedTable
 
-__all__ = ["HostedJob", "hosted_jobs", "job_of"]
+__all__ = ["HostedJob", "absence_from_query", "hosted_jobs", "job_of"]
 
 _SUFFIX = "_checkpoint"
 
@@ -83,6 +88,55 @@ class HostedJob:
         """Return the watched table of a query; None before its first batch."""
         place = self.settings.table_of(self.spelled(query))
         return next((each for each in watch.tables() if each.location.rstrip("/") == place.rstrip("/")), None)
+
+
+class _UndecidedError(Exception):
+    """A step of a query that a single row does not decide."""
+
+
+def absence_from_query(table: str, checkpoint: str, newest: pa.Table | None) -> tuple[Verdict, str]:
+    """Explain why a hosted query's table lacks a key whose newest row the query has read; None is a deletion."""
+    from ..hosting.registry import texts_now
+    from ..language import bind
+
+    if newest is None:
+        return "deleted", "The newest row of the key is a deletion."
+    try:
+        texts, catalog, _ = texts_now(checkpoint)
+        query = texts.entries[os.path.basename(table.rstrip("/"))]
+        kept = _kept(bind(query.text, catalog.in_zone(query.time_zone)).plan, newest)
+    except (_UndecidedError, UpstreamError, LookupError, ValueError, TypeError):
+        return "waiting", (
+            "The query has read a row of the key. A step leaves it out, or holds it until the low-watermark passes: "
+            "only conditions on newest rows can be tried again."
+        )
+    if isinstance(kept, str):
+        return "filtered", f"The query leaves out the key's newest row: {kept}."
+    return "waiting", "The query has read a row of the key, and a later batch commits it."
+
+
+def _kept(node: Node, row: pa.Table) -> pl.DataFrame | str:
+    """Return what a part of a plan makes of the row, or the condition that drops it."""
+    import polars as pl
+
+    from ..operators.relations.operator import computed
+    from ..operators.relations.plan.nodes import Latest, Project, Stream, Where, WindowOver
+
+    if isinstance(node, WindowOver) and isinstance(node.window, Latest) and isinstance(node.stream, Stream):
+        return cast("pl.DataFrame", pl.from_arrow(row.select(node.schema.names).cast(node.schema)))
+    if not isinstance(node, Where | Project):
+        raise _UndecidedError
+    rows = _kept(node.source, row)
+    if isinstance(rows, str):
+        return rows
+    if isinstance(node, Project):
+        made = [computed(each, node.source.schema).series(rows, name) for name, each in node.columns]
+        return pl.DataFrame(made)
+    condition = computed(node.condition, node.source.schema)
+    if condition.series(rows, "holds")[0]:
+        return rows
+    values = ", ".join(f"{name}={rows[name][0]}" for name in rows.columns if name in condition.columns)
+    return f"{condition.text.removeprefix('(').removesuffix(')')} does not hold" + (f" for {values}" if values else "")
 
 
 def hosted_jobs(watch: Watch) -> dict[str, HostedJob]:

@@ -21,7 +21,7 @@ from ..core.rows.key import Key
 from ..datasource.connectors.contract import Chunk, Limit, Range, row_place
 from ..datasource.connectors.files.store import FileAccess
 from ..datasource.recorded_source import RecordedSource, recorded_sources
-from ..datasource.row_shaper import RowShaper
+from ..datasource.row_shaper import RowShaper, ShapedRows
 from ..datasource.task import Reading, place_of
 from ..sink.admin.erase import KeyRows
 from ..storage.folder import TableFolder
@@ -156,6 +156,11 @@ class FeedRow(NamedTuple):
     arrival_us: int | None
     deleted: bool
     refused: str | None  # why the source drops it
+    values: pa.Table | None  # the row as it leaves the source, unless it is refused
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.time_us or 0, self.seq or 0
 
 
 class _Texts:
@@ -222,21 +227,23 @@ class FeedSearch:
         if not len(at):
             return
         mine = _chosen(chunk, at)
-        refused, times = self._judged(mine, part, entered_us)
+        refused, shaped = self._judged(mine, part, entered_us)
+        stays = {number: place for place, number in enumerate(shaped.seq.tolist())}
         index = np.asarray(mine.index)
         deleted = np.zeros(len(at), np.bool_) if mine.deleted is None else mine.deleted
         for place, number in enumerate(index.tolist()):
             arrival_us = part.arrival_us if mine.arrival_us is None else int(mine.arrival_us[place])
             seq = None if first is None else first + number
-            gone, why = bool(deleted[place]), refused.get(number)
-            yield FeedRow(part, number, seq, times.get(number), arrival_us, gone, why)
+            gone, why, left = bool(deleted[place]), refused.get(number), stays.get(number)
+            time_us = None if left is None or shaped.time_us is None else int(shaped.time_us[left])
+            values = None if left is None else shaped.table.slice(left, 1)
+            yield FeedRow(part, number, seq, time_us, arrival_us, gone, why, values)
 
-    def _judged(self, chunk: Chunk, part: Range, entered_us: int | None) -> tuple[dict[int, str], dict[int, int]]:
-        """Return why rows are dropped, and the times of the others, by their places in the range."""
+    def _judged(self, chunk: Chunk, part: Range, entered_us: int | None) -> tuple[dict[int, str], ShapedRows]:
+        """Return why rows are dropped, by their places in the range, and the rows that the source can read."""
         heard = _Texts([])
         shaped = self._shaper.shape(chunk, part, first_seq=0, malformed=heard, entered_us=entered_us)
         stays = shaped.seq.tolist()
-        times = {} if shaped.time_us is None else dict(zip(stays, shaped.time_us.tolist(), strict=True))
         refused: dict[int, str] = {}
         for place, number in enumerate(np.setdiff1d(np.asarray(chunk.index), shaped.seq).tolist()):
             alone = _Texts([])
@@ -252,7 +259,7 @@ class FeedSearch:
             for place in np.flatnonzero(~holds).tolist():
                 why = "where" if not failed[place] else "the condition cannot be computed:"
                 refused[stays[place]] = f"{why} {condition.sql}"
-        return refused, times
+        return refused, shaped
 
 
 def _chosen(chunk: Chunk, at: npt.NDArray[np.int64]) -> Chunk:

@@ -27,6 +27,7 @@ from ..sink.figures.summary import summary_of
 from ..sink.merge.outputs import OUTPUTS_KEY
 from ..sink.table.contents import TableContents, recorded_layout
 from ..storage.folder import TableFolder
+from .jobs import absence_from_query
 from .key_answer import EPOCH, KeyAnswer, Stretch, Verdict, cause, instant_text
 from .key_feeds import (
     BatchJournal,
@@ -358,6 +359,8 @@ class _Explanation:
         for place, reason in [] if search is None else search.unread_lines:
             found.letters.append({"origin": place, "reason": reason, "batch": None, "exact": False, "state": state})
         for row in rows:
+            if row.values is not None and state == "read" and (self._newest is None or row.order > self._newest.order):
+                self._newest = row
             if row.refused is not None:
                 found.refused[row.refused] = found.refused.get(row.refused, 0) + 1
             elif state == "before" and any(each["state"] == "unread" for each in found.coming):
@@ -466,6 +469,10 @@ class _Explanation:
         if "in progress" in states:
             batch = next(each["batch"] for each in found.coming if each["state"] == "in progress")
             return "in progress", f"Batch {batch} has read a row of the key, and has not committed yet."
+        if self._newest is not None and any(each["operator"] == "queries" for each in found.operators):
+            return absence_from_query(
+                found.table, self._checkpoint_folder.location, None if self._newest.deleted else self._newest.values
+            )
         if "read" in states and found.operators:
             return "waiting", f"The query has read a row of the key. It waits in a step: {found.holders}."
         if "unread" in states:
@@ -491,6 +498,7 @@ class _Explanation:
     # Where things are
 
     _searched = False
+    _newest: FeedRow | None = None  # of those that finished batches have read
 
     @property
     def _limited(self) -> str:

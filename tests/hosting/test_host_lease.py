@@ -9,7 +9,8 @@ from kit.waiting import wait_for
 
 from upstream.conf.errors import CheckpointError
 from upstream.conf.process_identity import Process
-from upstream.hosting.host_lease import CheckpointLease, HostLease
+from upstream.hosting.host_lease import CheckpointLease, HostLease, writer_lease
+from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 
 S = 1_000_000
@@ -153,3 +154,13 @@ def test_a_lease_that_cannot_be_written_is_an_error_at_the_start_and_a_warning_l
     with open(os.path.join(place, "queries", "lease"), "w", encoding="utf-8"):
         pass
     assert "the lease of the job cannot be written to" in refusal(lease(folder, now))
+
+
+def test_a_table_is_written_by_its_own_query_or_by_the_job_of_its_query(folder, tmp_path):
+    table, this = TableFolder(str(tmp_path / "lake")), Process.of(os.getpid())
+    assert writer_lease(table, folder.location) is None
+    CheckpointLease(folder).hold("job", this, 60_000_000, 1)
+    assert writer_lease(table, None) is None
+    assert writer_lease(table, folder.location).holder == "job"
+    TableLease(table).hold("query", this, 60_000_000, 2)
+    assert writer_lease(table, folder.location).holder == "query"

@@ -1,9 +1,13 @@
 """Jobs that host queries are found beside their tables, before and after they run."""
 
+import re
+
+import pyarrow as pa
 import pytest
 from kit.registries import begun, register
 
-from upstream.workbench.jobs import hosted_jobs, job_of
+from upstream.hosting.registry import texts_now
+from upstream.workbench.jobs import absence_from_query, hosted_jobs, job_of
 from upstream.workbench.watch import UnknownNameError, Watch
 
 from .hosted import NOW_US, Job
@@ -50,3 +54,22 @@ def test_a_job_that_has_never_run_is_found_too(tmp_path):
     register(checkpoint, "q")
     found = job_of(Watch([str(tmp_path)], {}), None, None)
     assert (found.last_batch(), found.last_command()) == (-1, None)
+
+
+@pytest.mark.parametrize(
+    ("query", "speed", "verdict", "sentence"),
+    [
+        ("fast", 3.5, "filtered", "leaves out the key's newest row: speed > .* does not hold for speed=3.5"),
+        ("fast", 12.5, "waiting", "a later batch commits it"),
+        ("per_route", 12.5, "waiting", "only conditions on newest rows can be tried again"),
+        ("none", 12.5, "waiting", "only conditions on newest rows can be tried again"),
+        ("fast", None, "deleted", "is a deletion"),
+    ],
+)
+def test_why_a_query_has_no_row_of_a_key(tmp_path, query, speed, verdict, sentence):
+    checkpoint = str(Job(tmp_path).checkpoint)
+    schema = texts_now(checkpoint)[1].streams["buses"].schema
+    row = None if speed is None else pa.Table.from_pylist([{"speed": speed}], schema)
+    found, text = absence_from_query(str(tmp_path / "lake" / query), checkpoint, row)
+    assert found == verdict
+    assert re.search(sentence, text)
