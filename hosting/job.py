@@ -26,6 +26,7 @@ from ..plan.nodes import Map, Node, Transform, check_complete, walk
 from ..plan.rewrites import rewritten
 from ..sink.commit.batch_identity import offsets_digest, read_offsets
 from ..sink.commit.batch_name import running_batch
+from ..sink.commit.metrics_table import gauges_of, record_times
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
@@ -143,7 +144,9 @@ def start(
             writer = writer.queryName(name)
         if trigger:
             writer = writer.trigger(**trigger)
-        with at_most_partitions(next(iter(streams.values())).session, settings.shards):
+        session: Any = next(iter(streams.values())).session
+        record_times(session._jsparkSession)
+        with at_most_partitions(session, settings.shards):
             query = writer.start()
     lease.keep(lambda seconds: bool(query.awaitTermination(max(int(seconds), 1))), lambda: query.isActive)
     return query
@@ -247,6 +250,8 @@ class HostedBatches:
                 outcome.fail(number, table.name, str(seen.refused[table.name]))
         merged = time.perf_counter()
         made = self._commit(sink, tables, outcome, command)
+        if (gauges := gauges_of(df.sparkSession)) is not None:
+            gauges.give({table.location: made[table.name] for table in tables.values() if table.name in made})
         commit_s = (time.perf_counter() - merged) / max(len(made), 1)
         # Tasks merge in parallel, and so do commits that wait for disks.
         costs = {number: outcome.took_s.get(number, 0.0) / tasks + commit_s for number in outcome.rows}

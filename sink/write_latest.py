@@ -25,7 +25,7 @@ from ..core.rows.key import Key
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
 from .commit.lease import keep_lease
-from .commit.metrics_table import offer_gauges
+from .commit.metrics_table import offer_figures
 from .figures.summary import CommitSummary, last_summary
 from .frames import ROWS_OPTION, FrameStep, to_buckets
 from .frames import observed as framed_metrics
@@ -248,7 +248,7 @@ def write_latest(
     _check_every_row(stream, place)
     layout = check_sink(given, df.schema)
     keep_lease(session, place.folder, place.options.lease_us)
-    offer_gauges(session, place.folder)
+    offer_figures(session, place.folder)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
     frames = _in_frames(df if bound is None else bound, layout, df.schema, parted=parted)
     stamped = layout.progress_time

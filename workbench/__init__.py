@@ -80,6 +80,7 @@ def load_server() -> ModuleType:
 def places_of(shown: Any) -> list[str]:
     """Return the locations of a table, a path, a query, or a job's queries."""
     from ..api.queries import Queries
+    from ..sink.commit.metrics_table import record_times
     from ..sink.latest_table import LatestTable
 
     if isinstance(shown, LatestTable):
@@ -95,8 +96,10 @@ def places_of(shown: Any) -> list[str]:
             expected="a query that was started in this process, a table, or a path",
             hint="give the path of the query's table",
         )
-    checkpoint = absolute_location(str(java.streamingQuery().resolvedCheckpointRoot()))
-    return made(_hosted(checkpoint) or [_written(java.streamingQuery(), checkpoint)])
+    execution = java.streamingQuery()
+    record_times(execution.sparkSession())
+    checkpoint = absolute_location(str(execution.resolvedCheckpointRoot()))
+    return made(_hosted(checkpoint) or [_written(execution, checkpoint)])
 
 
 def made(places: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.responses import Response
 
 from ..conf.errors import CheckpointError, OptionError
+from ..core.feedback.checkpoint_layout import SparkTimes
 from ..core.feedback.offsets import journaled_offsets, whole_offset
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..delta_format.log import commit_info
@@ -183,8 +184,13 @@ def plan_of_table(table: WatchedTable, version: int | None, now_us: int) -> Plan
     wait = oldest_wait(seen.summaries, offsets, seen.now_us, graph.backlogs, queue=queue)
     sources = [each.name for each in graph.nodes.values() if each.kind in ("source", "input")]
     graph, way = with_way(graph, wait, sources, offsets)
-    spans = batch_spans(summary, seen.after) if summary is not None else ()
-    return PlanView(graph, root, wait, way, rates_of(graph, seen, sources), seen.version, None, spans=spans)
+    rates, spans = rates_of(graph, seen, sources), _spans(checkpoint, seen)
+    return PlanView(graph, root, wait, way, rates, seen.version, None, spans=spans)
+
+
+def _spans(checkpoint: TableFolder | None, seen: SeenCommit) -> list[BatchSpan]:
+    spark = None if checkpoint is None else SparkTimes.read(checkpoint, seen.summary.batch_id)
+    return batch_spans(seen.summary, seen.after, spark)
 
 
 def with_way(
@@ -251,12 +257,14 @@ def plan_of_job(
     name = next(iter(queries))
     shown = f"query:{name}" if len(queries) == 1 else ""
     if seen is None or table is None or not chosen:
-        return PlanView(graph, shown, None, [], {}, None, len(registry.queries))
+        spans = [] if text else batch_spans(None, None, SparkTimes.read(job.folder, job.last_batch()))
+        return PlanView(graph, shown, None, [], {}, None, len(registry.queries), spans=spans)
     reads = [each for each in queries[name].reads if each in streams]
     mine = [streams[each] for each in reads]
     wait = oldest_wait(seen.summaries, mine, seen.now_us, graph.backlogs, complete=_complete(mine))
     graph, way = with_way(graph, wait, [ends.get(each, f"stream:{each}") for each in reads], mine)
-    return PlanView(graph, shown, wait, way, rates_of(graph, seen, []), seen.version, len(registry.queries))
+    rates, spans = rates_of(graph, seen, []), _spans(job.folder, seen)
+    return PlanView(graph, shown, wait, way, rates, seen.version, len(registry.queries), spans=spans)
 
 
 def _complete(offsets: Sequence[Offset]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from ..conf.errors import OptionError, UpstreamError
 from ..conf.units import format_duration_us
 from ..core.feedback.ages import Ages
+from ..core.feedback.checkpoint_layout import SparkApplication
 from ..core.feedback.reports import REPORTS, read_queues, read_reports
 from ..delta_format.latest_table import BUCKET, NOTHING_YET
 from ..hosting.host_lease import writer_lease
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from ..sink.figures.summary import CommitSummary
+    from ..storage.lease import Lease
     from .bench import Bench
     from .watch import Point, WatchedTable
 
@@ -56,6 +58,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "version": table.version,
         "now_us": now_us,
         "writer": None if lease is None or lease.has_ended(now_us) else lease.holder,
+        "spark": spark_pages(table, lease, now_us),
     }
     if not commits:
         return {**found, "state": "empty", "verdict": "No query has committed to this table yet.", "commit": None}
@@ -98,6 +101,14 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "applied_per_s": sum(each.applied for each in recent[1:]) / span_s if span_s > 0 else None,
         "superseded_share": _share(sum(each.superseded for each in recent), sum(each.updates for each in recent)),
     }
+
+
+def spark_pages(table: WatchedTable, lease: Lease | None, now_us: int) -> str | None:
+    """Return the address of Spark's UI while the process of that UI holds the lease; else None."""
+    if table.checkpoint is None or lease is None or lease.has_ended(now_us):
+        return None
+    found = SparkApplication.read(TableFolder(table.checkpoint, table.storage))
+    return found.pages if found is not None and lease.process in found.processes else None
 
 
 @dataclasses.dataclass(frozen=True)

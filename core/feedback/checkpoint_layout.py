@@ -1,13 +1,18 @@
-"""The names of the package's own files in a query's checkpoint, and the record of its operators."""
+"""The names of the package's own files in a query's checkpoint, and the records of its operators and of Spark."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from ...conf.errors import CheckpointError
 from ...conf.locations import Place, checkpoint_location, real_location
+from ...conf.process_identity import Process
 from ...storage.atomic_write import write_whole
 from ...storage.folder import TableFolder, folder_at
 
@@ -20,6 +25,7 @@ FILE_LISTS = "upstream-files"
 PLAN = "upstream-plan"
 SAMPLES = "upstream-samples"
 SINK = "upstream-sink"
+SPARK = "upstream-spark"
 OWN_SCHEMA = "upstream-schema-"
 """The prefix of the file with a source's inferred schema."""
 SOURCE_RECORD = "upstream-source-"
@@ -153,3 +159,68 @@ def write_steps(checkpoint: TableFolder, steps: Any) -> None:
     """Replace the record of a query's steps, a JSON value: for people, since no query depends on it."""
     content = json.dumps({"layout": _STEPS_LAYOUT, "steps": steps}, indent=1).encode()
     write_whole(checkpoint.below(PLAN), _STEPS, lambda stream: stream.write(content))
+
+
+_APPLICATION = "application.json"
+# Times of so many batches stay; older ones go now and then.
+_BATCHES, _EVERY = 256, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SparkTimes:
+    """The times that Spark measured in a batch."""
+
+    batch: int
+    began_us: int  # when Spark's trigger began
+    steps_s: Mapping[str, float]  # by Spark's name of a step, such as addBatch
+
+    def write(self, checkpoint: TableFolder) -> None:
+        """Write the times beside those of the batches before."""
+        place = checkpoint.below(SPARK)
+        _write(place, f"{self.batch}.json", self)
+        if self.batch % _EVERY == 0:
+            numbers = (name.removesuffix(".json") for name in place.names(""))
+            place.remove([f"{each}.json" for each in numbers if each.isdigit() and int(each) <= self.batch - _BATCHES])
+
+    @classmethod
+    def read(cls, checkpoint: TableFolder, batch: int) -> SparkTimes | None:
+        """Return a batch's times; None if Spark's listener has not written them."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+            return cls(**json.loads(checkpoint.below(SPARK).read(f"{batch}.json")))
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class SparkApplication:
+    """The application of Spark that runs a query."""
+
+    id: str
+    pages: str | None  # the address of Spark's UI; None without one
+    processes: tuple[Process, ...]  # the driver's: its JVM, and Python
+
+    def write(self, checkpoint: TableFolder) -> None:
+        """Replace the record of the application that ran the query before."""
+        _write(checkpoint.below(SPARK), _APPLICATION, dataclasses.replace(self, pages=page_address(self.pages)))
+
+    @classmethod
+    def read(cls, checkpoint: TableFolder) -> SparkApplication | None:
+        """Return the application that last ran a query; None if it is unknown."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            found = json.loads(checkpoint.below(SPARK).read(_APPLICATION))
+            processes = tuple(Process(**each) for each in found["processes"])
+            return cls(str(found["id"]), page_address(found["pages"]), processes)
+        return None
+
+
+def page_address(text: Any) -> str | None:
+    """Return the scheme, host and path of an HTTP address, without a password or a query; None for all else."""
+    with contextlib.suppress(ValueError, AttributeError):
+        parts = urlsplit(str(text))
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return None
+
+
+def _write(place: TableFolder, name: str, value: SparkTimes | SparkApplication) -> None:
+    content = json.dumps(dataclasses.asdict(value)).encode()
+    write_whole(place, name, lambda stream: stream.write(content))

@@ -1,26 +1,32 @@
-"""The figures of commits for other tools: a table with a row for each commit, and gauges of Spark's metrics system."""
+"""Figures for other tools: a table with a row for each commit, gauges of Spark's metrics system, and Spark's times."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import datetime as dt
 import functools
 import logging
+import os
 import re
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...conf.errors import TableError, UpstreamError
+from ...conf.locations import absolute_location, is_client
+from ...conf.process_identity import Process
 from ...conf.units import now_us
+from ...core.feedback.checkpoint_layout import SparkApplication, SparkTimes
 from ...core.feedback.reports import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
 from ...delta_format.append_table import AppendTable
-from ...storage.folder import TableFolder
+from ...storage.folder import TableFolder, folder_at
 from ..figures.summary import CommitSummary, complete_up_to_us, read_summaries, summaries_after
 from ..maintenance.runner import commit_hooks, maintain
 from ..spec.maintenance_rules import is_ours, retention_properties
@@ -209,12 +215,17 @@ _SUMS = ("rows", "updates", "applied", "superseded", "deleted", "conflicts")
 
 @dataclasses.dataclass
 class _ShownTable:
-    folder: TableFolder
     name: str
+    folder: TableFolder | None  # None if its job gives the summaries
     version: int = -1
     last: CommitSummary | None = None
     sums: Counter[str] = dataclasses.field(default_factory=Counter[str])
     gauges: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    values: dict[str, float] = dataclasses.field(default_factory=dict[str, float])
+
+    def take(self, summary: CommitSummary) -> None:
+        self.last = summary
+        self.sums.update({name: getattr(summary, name) for name in _SUMS})
 
     def figures(self) -> dict[str, float | None]:
         """Return the present figures by the names that Prometheus has of the workbench; None for an unknown one."""
@@ -238,45 +249,60 @@ class _ShownTable:
 class SparkGauges:
     """The figures of tables as gauges of Spark's metrics system, which a thread sets every five seconds.
 
-    They cost a batch nothing: the thread reads the tables' logs, as the workbench does. Spark itself makes gauges of
-    accumulators. A gauge keeps its figure while a commit has none.
+    They cost a batch nothing: the thread reads the tables' logs, as the workbench does. A job of continuous queries
+    gives it the summaries. Spark itself makes gauges of accumulators. A gauge keeps its figure while a commit has none.
     """
 
     def __init__(self, session: SparkSession) -> None:
         self._context: Any = session.sparkContext
         self._tables: dict[str, _ShownTable] = {}
+        self._given: deque[tuple[str, CommitSummary]] = deque()
         self._lock = threading.Lock()
 
     def add(self, folder: TableFolder) -> None:
         """Show a table from its next commit on."""
         with self._lock:
             if folder.location not in self._tables:
-                own = re.sub(r"\W", "_", folder.location.rstrip("/").rpartition("/")[2])
-                taken = {each.name for each in self._tables.values()}
-                name = next(
-                    each for each in (own, *(f"{own}_{n}" for n in range(2, len(taken) + 3))) if each not in taken
-                )
                 entries = (each.removesuffix(".json") for each in folder.names("_delta_log"))
                 newest = max((int(each) for each in entries if each.isdigit()), default=-1)
-                self._tables[folder.location] = _ShownTable(folder, name, newest)
-            if len(self._tables) == 1:
-                threading.Thread(target=self._keep, name="upstream-gauges", daemon=True).start()
+                self._show(folder.location, folder, newest)
+
+    def give(self, summaries: Mapping[str, CommitSummary]) -> None:
+        """Show the commits of a batch, by their tables' locations, without waiting for the thread."""
+        self._given.extend(summaries.items())
+
+    def start(self) -> None:
+        """Start the thread that sets the gauges until Spark stops."""
+        threading.Thread(target=self._keep, name="upstream-gauges", daemon=True).start()
 
     def look(self) -> None:
-        """Read new commits, and set the gauges."""
+        """Read new commits, and set the gauges that change."""
         with self._lock:
+            while self._given:
+                location, summary = self._given.popleft()
+                (self._tables.get(location) or self._show(location, None)).take(summary)
             for table in self._tables.values():
                 try:
-                    found = read_summaries(table.folder.location, table.version, table.folder.storage)
+                    self._read(table)
                 except (OSError, UpstreamError) as error:
-                    _LOG.warning("The gauges of %s are not set: %s", table.folder.location, error)
+                    _LOG.warning("The gauges of %s are not set: %s", table.name, error)
                     continue
-                for version, summary in found:
-                    table.version, table.last = version, summary
-                    table.sums.update({name: getattr(summary, name) for name in _SUMS})
                 for name, value in table.figures().items():
-                    if value is not None:
+                    if value is not None and table.values.get(name) != value:
                         self._set(table, name, float(value))
+
+    def _show(self, location: str, folder: TableFolder | None, version: int = -1) -> _ShownTable:
+        own = re.sub(r"\W", "_", location.rstrip("/").rpartition("/")[2])
+        taken = {each.name for each in self._tables.values()}
+        name = next(each for each in (own, *(f"{own}_{n}" for n in range(2, len(taken) + 3))) if each not in taken)
+        table = self._tables[location] = _ShownTable(name, folder, version)
+        return table
+
+    def _read(self, table: _ShownTable) -> None:
+        if table.folder is not None:
+            for version, summary in read_summaries(table.folder.location, table.version, table.folder.storage):
+                table.version = version
+                table.take(summary)
 
     def _set(self, table: _ShownTable, name: str, value: float) -> None:
         gauge = table.gauges.get(name)
@@ -286,7 +312,8 @@ class SparkGauges:
             empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
             source = getattr(getattr(jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$"), "MODULE$")
             source.register(self._context._jsc.sc(), empty.updated(f"upstream.{table.name}.{name}", gauge))
-        gauge.add(value - gauge.value())  # at once: no reader sees a gauge that is reset
+        gauge.setValue(value)
+        table.values[name] = value
 
     def _keep(self) -> None:
         while True:
@@ -302,12 +329,126 @@ class SparkGauges:
 _gauges: dict[str, SparkGauges] = {}
 
 
-def offer_gauges(session: SparkSession, folder: TableFolder) -> None:
-    """Show a table's figures in Spark's metrics system, if the session reports its streaming queries there."""
-    try:
-        wanted = session.conf.get(_SWITCH) == "true"
-        application = session.sparkContext.applicationId
-    except Exception:  # noqa: BLE001 Spark Connect, whose client has no JVM
+def gauges_of(session: SparkSession) -> SparkGauges | None:
+    """Return the gauges of an application; None unless the session reports its streaming queries to Spark's metrics."""
+    if session.conf.get(_SWITCH) != "true":
+        return None
+    application = session.sparkContext.applicationId
+    if application not in _gauges:
+        _gauges[application] = SparkGauges(session)
+        _gauges[application].start()
+    return _gauges[application]
+
+
+_DURATION = re.compile(r"(\w+)=(\d+)")
+
+
+class SparkTimesListener:
+    """Writes Spark's times of each batch below the query's checkpoint, and the application that runs the query.
+
+    Spark calls it after a batch, from a thread of its own. A query without files of this package is left alone. An
+    error ends no query.
+    """
+
+    class Java:
+        """Name the Java interface for Py4J."""
+
+        implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
+
+    def __init__(self, context: Any, streams: Any) -> None:
+        self._streams = streams
+        java = Process.of(int(context._jvm.java.lang.ProcessHandle.current().pid()))
+        processes = (java, Process.of(os.getpid()))
+        self._application = SparkApplication(str(context.applicationId), context.uiWebUrl, processes)
+        self._runs: dict[str, _RecordedRun] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        with contextlib.suppress(Exception):  # Spark has been stopped
+            self._run(event).is_ours(self._application)
+
+    def onQueryProgress(self, event: Any) -> None:
+        with contextlib.suppress(Exception):  # Spark has been stopped
+            progress = event.progress()
+            run = self._run(progress)
+            if run.is_ours(self._application, done=True):
+                began = dt.datetime.fromisoformat(str(progress.timestamp()).replace("Z", "+00:00"))
+                found = _DURATION.findall(str(progress.durationMs().toString()))
+                steps_s = {name: int(length) / 1e3 for name, length in found}
+                run.write(SparkTimes(int(progress.batchId()), round(began.timestamp() * 1e6), steps_s))
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        with contextlib.suppress(Exception):  # Spark has been stopped
+            self._runs.pop(event.runId().toString(), None)
+
+    def _run(self, event: Any) -> _RecordedRun:
+        name = event.runId().toString()
+        if name not in self._runs:
+            execution = self._streams.get(event.id()).streamingQuery()
+            self._runs[name] = _RecordedRun(absolute_location(str(execution.resolvedCheckpointRoot())))
+        return self._runs[name]
+
+
+class _RecordedRun:
+    """A run of a query whose times are written."""
+
+    def __init__(self, checkpoint: str) -> None:
+        self._checkpoint = folder_at(checkpoint)
+        self._left_out = LeftOutFigures("the record of Spark's times", self._checkpoint, _LOG)
+        self._ours: bool | None = None
+
+    def is_ours(self, application: SparkApplication, *, done: bool = False) -> bool:
+        """Return whether the checkpoint has files of this package; if so, write the application, once.
+
+        A query that has none with a batch `done` gets none.
+        """
+
+        def look() -> None:
+            if any(each.name.startswith("upstream-") for each in self._checkpoint.listing()):
+                application.write(self._checkpoint)
+                self._ours = True
+            elif done:
+                self._ours = False
+
+        if self._ours is None:
+            self._left_out.attempt(look)
+        return self._ours is True
+
+    def write(self, times: SparkTimes) -> None:
+        self._left_out.attempt(lambda: times.write(self._checkpoint))
+
+
+_listeners: dict[str, SparkTimesListener] = {}
+
+
+def record_times(java_session: Any) -> None:
+    """Record Spark's times of the queries that a session of the JVM starts."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context: Any = SparkContext._active_spark_context
+    session = str(java_session.sessionUUID())
+    if session in _listeners:
         return
-    if wanted:
-        _gauges.setdefault(application, SparkGauges(session)).add(folder)
+    ensure_callback_server_started(context._gateway)
+    streams = java_session.streams()
+    listener = _listeners[session] = SparkTimesListener(context, streams)
+    known = context._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper(listener)
+    streams.addListener(known)
+
+    def remove() -> None:
+        with contextlib.suppress(Exception):  # Spark has been stopped
+            streams.removeListener(known)
+
+    atexit.register(remove)  # else Spark reports that it cannot call a process that has ended
+
+
+def offer_figures(session: SparkSession, folder: TableFolder) -> None:
+    """Show the figures of a table that a query is about to write to Spark, and record Spark's; on a client, nothing."""
+    if is_client(session):
+        return
+    if (gauges := gauges_of(session)) is not None:
+        gauges.add(folder)
+    record_times(session._jsparkSession)

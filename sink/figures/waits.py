@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...conf.units import format_duration_us
+from ...core.feedback.checkpoint_layout import SparkTimes
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from ...delta_format.latest_table import NOTHING_YET
 from .summary import CommitSummary, complete_up_to_us
@@ -267,33 +268,86 @@ class BatchSpan(NamedTuple):
     measured: bool = True  # False for what remains between measured parts
 
 
-def batch_spans(summary: CommitSummary, after: CommitSummary | None = None) -> list[BatchSpan]:
-    """Return the parts of a batch's time, to the begin of the batch `after` it; none if nothing was measured."""
-    times = summary.times
-    if times is None:
-        return []
-    tasks_us = round((times.rows_s + times.merge_s) * 1e6)
-    begin = min(each for each in (times.planned_us, times.chosen_us, times.began_us - tasks_us) if each is not None)
-    chosen = times.chosen_us if times.chosen_us is not None else begin
-    ran = max(times.began_us - tasks_us, chosen)
-    merged = max(times.began_us - round(times.merge_s * 1e6), ran)
-    end = summary.committed_at_us
-    parts = [
-        ("batch", 0, begin, end, True),
-        ("choose input", 1, begin, chosen, True),
-        ("Spark, and stages before the sink", 1, chosen, ran, False),
-        ("slowest task of the sink", 1, ran, times.began_us, True),
-        ("wait for rows", 2, ran, merged, True),
-        ("merge and write", 2, merged, times.began_us, True),
-        ("commit", 1, times.began_us, end, True),
-    ]
+def batch_spans(
+    summary: CommitSummary | None, after: CommitSummary | None = None, spark: SparkTimes | None = None
+) -> list[BatchSpan]:
+    """Return the parts of a batch's time, to the begin of the batch `after` it; none if nothing was measured.
+
+    `spark` has Spark's own times, which are known only after the batch.
+    """
     following = None if after is None or after.times is None else after.times.planned_us
+    if spark is not None:
+        parts = _parts_of_spark(spark)
+        within = next((each for each in parts if each[0] == _NAMES["addBatch"]), None)
+        if within is not None and summary is not None:
+            place = parts.index(within) + 1
+            parts[place:place] = _parts_of_sink(summary, within[2], within[3], 2)
+    elif summary is not None and summary.times is not None:
+        times = summary.times
+        tasks_us = round((times.rows_s + times.merge_s) * 1e6)
+        begin = min(each for each in (times.planned_us, times.chosen_us, times.began_us - tasks_us) if each is not None)
+        chosen = times.chosen_us if times.chosen_us is not None else begin
+        end = summary.committed_at_us
+        parts = [("batch", 0, begin, end, True), ("choose input", 1, begin, chosen, True)]
+        parts += _parts_of_sink(summary, chosen, end, 1)
+    else:
+        return []
+    _, _, begin, end, _ = parts[0]
     if following is not None:
         parts.append(("until the next batch", 0, end, max(following, end), False))
     return [
         BatchSpan(name, depth, (start - begin) / 1e6, (stop - start) / 1e6, measured)
         for name, depth, start, stop, measured in parts
         if stop > start
+    ]
+
+
+_Part = tuple[str, int, int, int, bool]
+"""A span's name, depth, start and end in microseconds since the epoch, and whether it was measured."""
+
+# In the order in which Spark takes the steps; what is not here, Spark measures within them.
+_NAMES = {
+    "latestOffset": "choose input (latestOffset)",
+    "walCommit": "journal the offsets (walCommit)",
+    "getBatch": "get the batch (getBatch)",
+    "queryPlanning": "plan (queryPlanning)",
+    "addBatch": "run (addBatch)",
+    "commitOffsets": "note the commit (commitOffsets)",
+}
+_LAST = ("addBatch", "commitOffsets")
+
+
+def _parts_of_spark(spark: SparkTimes) -> list[_Part]:
+    """Return the steps of Spark's trigger. It measures their lengths; what they leave goes before the batch runs."""
+    lengths = {each: round(spark.steps_s[each] * 1e6) for each in _NAMES if each in spark.steps_s}
+    end = spark.began_us + round(spark.steps_s.get("triggerExecution", sum(spark.steps_s.values())) * 1e6)
+    at, parts = spark.began_us, [("batch", 0, spark.began_us, end, True)]
+    last = max(end - sum(lengths.get(each, 0) for each in _LAST), at)
+    for name, length in lengths.items():
+        if name in _LAST and at < last:
+            parts.append(("Spark, between its steps", 1, at, last, False))
+            at = last
+        until = min(at + length, end)
+        parts.append((_NAMES[name], 1, at, until, True))
+        at = until
+    return parts
+
+
+def _parts_of_sink(summary: CommitSummary, begin: int, end: int, depth: int) -> list[_Part]:
+    """Return the sink's parts of a stretch of time, at its end."""
+    times = summary.times
+    if times is None:
+        return []
+    committed = min(max(summary.committed_at_us, begin), end)
+    began = min(max(times.began_us, begin), committed)
+    ran = max(began - round((times.rows_s + times.merge_s) * 1e6), begin)
+    merged = max(began - round(times.merge_s * 1e6), ran)
+    return [
+        ("Spark, and stages before the sink", depth, begin, ran, False),
+        ("slowest task of the sink", depth, ran, began, True),
+        ("wait for rows", depth + 1, ran, merged, True),
+        ("merge and write", depth + 1, merged, began, True),
+        ("commit", depth, began, committed, True),
     ]
 
 

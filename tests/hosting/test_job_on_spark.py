@@ -17,7 +17,7 @@ import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
-from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.checkpoint_layout import SparkApplication, SparkTimes, queue_folder
 from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.system_column import SYSTEM
@@ -31,6 +31,7 @@ from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.pack import PACKED
 from upstream.operators.runtime.shard_processor import ShardProcessor
+from upstream.sink.commit.metrics_table import _gauges
 from upstream.storage.folder import folder_at
 from upstream.workbench import places_of
 
@@ -108,7 +109,11 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     job.change("create", "per_route", PER_ROUTE)
     job.change("create", "recent", "SELECT COUNT(*) AS n FROM buses [RANGE 10 SECONDS]")
     job.write("buses", ("a", 1, "r1", 10), ("b", 2, "r1", 20), ("c", 3, "r2", 30))
-    query = start(job.plans(), job.checkpoint, name="host", processingTime="0 seconds")
+    spark.conf.set("spark.sql.streaming.metricsEnabled", "true")
+    try:
+        query = start(job.plans(), job.checkpoint, name="host", processingTime="0 seconds")
+    finally:
+        spark.conf.unset("spark.sql.streaming.metricsEnabled")
 
     def settled():
         """The job has taken all files, and the registry of now, also right after its start."""
@@ -148,6 +153,13 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     assert job.rows("per_bus", "bus") == [("a", 1.0), ("c", 4.0)], "a batch in which it failed commits nothing"
     assert job.rows("per_route", "route") == [("r1", 15), ("r2", 30)]
     assert job.rows("short", "bus") == [("a",), ("c",)], "its table stays as it was when it was dropped"
+    wait_for(lambda: SparkTimes.read(folder_at(job.checkpoint), query.lastProgress.batchId), query.exception)
+    application = SparkApplication.read(folder_at(job.checkpoint))
+    assert CheckpointLease(folder_at(job.checkpoint)).read().process in application.processes
+    (gauges,) = (each for each in _gauges.values() if each._context is spark.sparkContext)
+    gauges.look()
+    (shown,) = (each for each in gauges._tables.values() if each.name == "per_route")
+    assert shown.values["rows_total"] == shown.gauges["rows_total"].value() > 0
     query.stop()
     assert query.exception() is None
     report = job.report("per_route")

@@ -1,5 +1,6 @@
 """Every page in a real Chromium: without errors, narrow and wide, light and dark, and with each commit at once."""
 
+import os
 import threading
 
 import pytest
@@ -7,6 +8,10 @@ from kit.browser import WorkbenchServer, browser_program, chromium
 from kit.scenes import Scene, every_state, hosted_job
 from kit.sink import Sink
 from kit.waiting import wait_for
+
+from upstream.conf.process_identity import Process
+from upstream.core.feedback.checkpoint_layout import SparkApplication
+from upstream.storage.folder import TableFolder
 
 PROGRAM = browser_program()
 PAGES = ("overview", "freshness", "inputs", "plan", "why", "queries", "top", "table", "whatif", "control", "letters")
@@ -107,6 +112,22 @@ def test_every_page_has_its_content_and_no_error_while_commits_come(opened, comm
         assert across <= 0, f"{name} is wider than the screen"
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(15, 19, 23)") == (scheme == "dark")
+
+
+def test_spark_has_a_link_on_each_page_while_it_runs_and_nothing_else_is_a_link(opened, live):
+    checkpoint = TableFolder(str(live.checkpoint))
+    SparkApplication("app", "http://127.0.0.1:4040/", (Process.of(os.getpid()),)).write(checkpoint)
+    page = opened("inputs")
+    page.wait_for_selector("#spark[href]", timeout=WAIT)
+    assert page.get_attribute("#spark", "href") == "http://127.0.0.1:4040/"
+    other = {"spark": "javascript:alert(1)"}
+    page.route("**/api/v1/overview*", lambda route: route.fulfill(json={**route.fetch().json(), **other}))
+    page.route("**/api/v1/events*", lambda route: route.abort())
+    page.reload()
+    page.wait_for_selector("[data-page=inputs][data-ready]", timeout=WAIT)
+    page.wait_for_function("document.getElementById('place').textContent", timeout=WAIT)
+    assert (page.get_attribute("#spark", "href"), page.is_visible("#spark")) == (None, False)
+    opened.errors.clear()  # the events that were kept from it
 
 
 def test_rows_of_an_edge_of_the_plan_come_with_the_batch_that_takes_the_request(opened, committing):

@@ -1,11 +1,15 @@
 """The figures of the pages, from tables in each state."""
 
 import json
+import os
 
 import pytest
 from kit.scenes import SECOND, Scene, every_state
 from kit.sink import NOW_US
 
+from upstream.conf.process_identity import Process
+from upstream.core.feedback.checkpoint_layout import SPARK, SparkApplication
+from upstream.storage.folder import TableFolder
 from upstream.workbench import views
 from upstream.workbench.watch import Watch
 
@@ -39,6 +43,26 @@ def test_each_state_has_its_verdict(scenes, state, words):
     assert words in found["verdict"]
     assert found.get("advice", "").startswith("Batches of about") == (state == "overloaded")
     json.dumps(found)
+
+
+def test_sparks_pages_are_a_link_while_their_process_runs_the_query(tmp_path):
+    scene = Scene(tmp_path).history(2).hold()
+    mine, other = Process.of(os.getpid()), Process("here", "boot", 7, 9)
+
+    def link(pages, *processes):
+        SparkApplication("app", pages, processes).write(TableFolder(str(scene.checkpoint)))
+        return views.overview(watched(scene), scene.now_us)["spark"]
+
+    assert views.overview(watched(scene), scene.now_us)["spark"] is None
+    assert link("http://127.0.0.1:4040", other, mine) == "http://127.0.0.1:4040"
+    assert link("http://127.0.0.1:4040", other) is None, "another application has the query now"
+    assert link(None, mine) is None
+    record = scene.checkpoint / SPARK / "application.json"
+    record.write_text(record.read_text().replace("null", '"javascript:alert(1)"'))
+    assert views.overview(watched(scene), scene.now_us)["spark"] is None
+    link("http://127.0.0.1:4040", mine)
+    scene.end()
+    assert views.overview(watched(scene), scene.now_us)["spark"] is None
 
 
 def test_a_table_whose_input_partitions_have_ended_is_complete(tmp_path):

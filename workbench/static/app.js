@@ -199,6 +199,10 @@ function judge(found) {
   clockOffsetUs = found.now_us - Date.now() * 1e3;
   if ($("state").firstChild?.dataset.state !== found.state) replace($("state"), badge(found.state));
   say($("place"), found.location);
+  // The address comes from the storage: nothing but a page's is a link.
+  const pages = /^https?:\/\//.test(found.spark ?? "") ? found.spark : null;
+  $("spark").hidden = pages === null;
+  if (pages) $("spark").href = pages;
   shown?.handle?.onVerdict?.(found);
 }
 

@@ -1,12 +1,17 @@
-"""The record of a query's operators."""
+"""The records of a query's operators, and of Spark."""
 
 import json
 
 import pytest
 
 from upstream.conf.errors import CheckpointError
+from upstream.conf.process_identity import Process
 from upstream.core.feedback.checkpoint_layout import (
+    SPARK,
+    SparkApplication,
+    SparkTimes,
     has_begun,
+    page_address,
     read_plan_record,
     read_steps,
     write_plan_record,
@@ -51,3 +56,39 @@ def test_the_steps_of_the_last_start_are_read_and_those_of_another_layout_are_un
     path = tmp_path / "cp" / "upstream-plan" / "steps.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "layout": 9}))
     assert read_steps(folder) is None
+
+
+def test_sparks_times_of_the_latest_batches_stay(tmp_path):
+    checkpoint = folder_at(str(tmp_path))
+    assert SparkTimes.read(checkpoint, 3) is None
+    for batch in range(400):
+        SparkTimes(batch, batch * 10, {"addBatch": 0.5}).write(checkpoint)
+    assert SparkTimes.read(checkpoint, 399) == SparkTimes(399, 3990, {"addBatch": 0.5})
+    assert SparkTimes.read(checkpoint, 128) is None
+    assert SparkTimes.read(checkpoint, 129) is not None
+    (tmp_path / SPARK / "399.json").write_text("{")
+    assert SparkTimes.read(checkpoint, 399) is None, "it is being replaced, or of another version"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("http://127.0.0.1:4040", "http://127.0.0.1:4040"),
+        ("https://user:secret@driver:4040/proxy/app?token=secret#x", "https://driver:4040/proxy/app"),
+        ("javascript:alert(1)", None),
+        ("javascript://driver/%0aalert(1)", None),
+        ("data:text/html,<script>alert(1)</script>", None),
+        ("http:///path", None),
+        ("http://[", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_an_address_is_a_page_without_secrets_or_none(tmp_path, text, expected):
+    assert page_address(text) == expected
+    checkpoint, processes = folder_at(str(tmp_path)), (Process("here", "boot", 7, 9),)
+    SparkApplication("app", text, processes).write(checkpoint)
+    record = tmp_path / SPARK / "application.json"
+    assert "secret" not in record.read_text()
+    record.write_text(json.dumps({**json.loads(record.read_text()), "pages": text}))
+    assert SparkApplication.read(checkpoint) == SparkApplication("app", expected, processes)

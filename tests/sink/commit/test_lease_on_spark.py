@@ -1,4 +1,7 @@
-"""Two queries on one table by mistake: the second is refused when it starts, and may start when the first has ended."""
+"""Two queries on one table by mistake: the second is refused when it starts, and may start when the first has ended.
+
+The first has Spark's times of its batches beside its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from deltalake import DeltaTable
 from kit.waiting import wait_for
 from pyspark.errors import StreamingQueryException
 
+from upstream.core.feedback.checkpoint_layout import SparkApplication, SparkTimes, page_address
 from upstream.sink.commit.lease import TableLease
 from upstream.sink.write_latest import write_latest
 from upstream.storage.folder import TableFolder
@@ -39,6 +43,18 @@ def test_the_second_query_is_refused_while_the_first_lives(spark, tmp_path):
     lease = TableLease(TableFolder(str(table))).read()
     assert lease is not None
     assert lease.holder == first.id
+    checkpoint = TableFolder(str(tmp_path / "first"))
+    wait_for(lambda: SparkTimes.read(checkpoint, 0), first.exception)
+    times = SparkTimes.read(checkpoint, 0)
+    assert times.steps_s == {name: length / 1e3 for name, length in first.lastProgress.durationMs.items()}
+    assert {"latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets"} <= times.steps_s.keys()
+    assert 0 < lease.since_us - times.began_us < times.steps_s["triggerExecution"] * 1e6
+    application = SparkApplication.read(checkpoint)
+    assert (application.id, application.pages) == (
+        spark.sparkContext.applicationId,
+        page_address(spark.sparkContext.uiWebUrl),
+    )
+    assert lease.process in application.processes
     # While it waits for rows, it is kept alive all the same.
     wait_for(
         lambda: (found := TableLease(TableFolder(str(table))).read()) and found.renewed_us > lease.renewed_us + 4e6,

@@ -179,3 +179,9 @@ def test_sparks_metrics_system_has_gauges_of_a_table(spark, metered):
     assert found["staleness_p99_seconds"] == pytest.approx(last.staleness.p99)
     assert found["target_met"] == last.target_met
     assert "pending_keys" not in found, "it has no queue"
+    # A job of continuous queries gives its summaries, and a table of the same name gets another one.
+    for _ in range(2):
+        gauges.give({f"/lake/{metered.path.name}": last})
+    gauges.look()
+    assert shown()[f"{named}_2.rows_total"] == 2 * last.rows
+    assert shown()[f"{named}.rows_total"] == 2

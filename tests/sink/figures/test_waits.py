@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 
 from upstream.core.feedback.ages import Staleness
+from upstream.core.feedback.checkpoint_layout import SparkTimes
 from upstream.core.watermark.bounds import BEFORE_ALL
 from upstream.delta_format.latest_table import NOTHING_YET
-from upstream.sink.figures.summary import CommitSummary
-from upstream.sink.figures.waits import StageBacklog, complete_to, feed_lines, oldest_wait, waits_for
+from upstream.sink.figures.summary import BatchTimes, CommitSummary
+from upstream.sink.figures.waits import StageBacklog, batch_spans, complete_to, feed_lines, oldest_wait, waits_for
 
 
 def commit(batch: int = 0, **changes: object) -> CommitSummary:
@@ -132,3 +133,42 @@ def test_when_nothing_waits_the_last_partition_is_silent_or_has_ended():
     over = commit(0, low_watermarks={"a": None}, low_watermark=None)
     assert waiting([over]).sentence == "complete to the end; all partitions have ended"
     assert waiting([commit()], close, at_s=10, complete="noon").sentence == "complete to noon; nothing waits"
+
+
+STEPS = {
+    "triggerExecution": 3.0, "latestOffset": 0.2, "walCommit": 0.1, "getBatch": 0.0, "queryPlanning": 0.3,
+    "addBatch": 2.1, "commitOffsets": 0.2,
+}  # fmt: skip
+
+
+def shown(spans):
+    return [
+        (each.depth, each.name.partition(" (")[0], round(each.start_s, 3), round(each.seconds, 3)) for each in spans
+    ]
+
+
+def test_the_time_of_a_batch_is_split_by_sparks_steps_and_its_run_by_the_sinks():
+    times = BatchTimes(100 * S, 101 * S, rows_s=0.3, merge_s=0.5, began_us=102_400_000)
+    made = commit(committed_at_us=102_600_000, times=times)
+    spark = SparkTimes(0, 100 * S, STEPS)
+    following = commit(1, times=dataclasses.replace(times, planned_us=104 * S))
+    assert shown(batch_spans(made, following, spark)) == [
+        (0, "batch", 0.0, 3.0),
+        (1, "choose input", 0.0, 0.2),
+        (1, "journal the offsets", 0.2, 0.1),
+        (1, "plan", 0.3, 0.3),
+        (1, "Spark, between its steps", 0.6, 0.1),
+        (1, "run", 0.7, 2.1),
+        (2, "Spark, and stages before the sink", 0.7, 0.9),
+        (2, "slowest task of the sink", 1.6, 0.8),
+        (3, "wait for rows", 1.6, 0.3),
+        (3, "merge and write", 1.9, 0.5),
+        (2, "commit", 2.4, 0.2),
+        (1, "note the commit", 2.8, 0.2),
+        (0, "until the next batch", 3.0, 1.0),
+    ]
+    # A hosted query's commits have no times of a sink, and a clock may differ.
+    assert [name for _, name, *_ in shown(batch_spans(commit(), None, spark))][-2:] == ["run", "note the commit"]
+    for off_us in (-10 * S, 10 * S):
+        odd = dataclasses.replace(made, committed_at_us=made.committed_at_us + off_us)
+        assert all(0 <= each.start_s <= each.start_s + each.seconds <= 3 for each in batch_spans(odd, None, spark))
