@@ -34,7 +34,9 @@ export async function render(root, api, params) {
       bar.hidden = pager.hidden = found.job === null;
       if (found.job === null) {
         head.textContent = "";
-        replace(list, el("p", {}, "No job that hosts queries is watched. Give `upstream ui` the checkpoint of one, or the folder of its tables: `upstream run job.sql --to lake`, then `upstream ui lake`."));
+        const place = api.verdict?.location ?? "TABLE";
+        replace(list, el("p", {}, "No job hosts queries here. Start one in another terminal, and open its page:"),
+          el("pre", {}, `echo "CREATE SOURCE updates FROM 'latest:${place}';" > job.sql\nupstream run job.sql --to lake --ui`));
         return;
       }
       if (jobs.childElementCount !== found.jobs.length) replace(jobs, found.jobs.map((each) => el("option", { value: each }, each)));
