@@ -9,7 +9,7 @@ from typing import Any
 
 from ..conf.units import length_text, parse_duration_us
 from ..core.feedback.checkpoint_layout import stage_folder
-from ..core.feedback.control import CONTROL, NO_LIMIT, ControlReader, ControlRecord, setting_in, taken_with
+from ..core.feedback.control import CONTROL, JOB, NO_LIMIT, ControlReader, ControlRecord, setting_in, taken_with
 from ..core.feedback.reports import StageReport, read_reports
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
@@ -163,7 +163,7 @@ class CommandPlanner:
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next command; `start` if none is due."""
         version = max(self._version(), start["version"])
-        control: ControlRecord | None = self._controls.record("job", start.get(CONTROL), now_us)
+        control: ControlRecord | None = self._controls.record(JOB, start.get(CONTROL), now_us)
         batch_s = self._duration_s(control)
         if control != start.get(CONTROL):
             self._idle = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import from_frame, to_frame
 from ..core.watermark.bounds import is_finite
-from ..operators.relations.evaluation import Evaluation, lineage_of
+from ..operators.relations.evaluation import Evaluation, PartFigures, lineage_of
 from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.nodes import Hop, Node, TimeRange, WindowOver, walk
@@ -104,6 +104,8 @@ class StepResult:
     begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
     # Received changes for a later step, if this one stopped below the low-watermark
     ahead: Mapping[Node, pl.DataFrame] = field(default_factory=dict[Node, pl.DataFrame])
+    # Changes of parts that were asked for, by identity
+    watched: Mapping[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
 
 
 class Evaluations:
@@ -112,6 +114,8 @@ class Evaluations:
     def __init__(self, store: Store, saved: Any) -> None:
         self._store = store
         self._known: dict[str, dict[str, Any]] = dict(saved)
+        self.stepped: dict[str, list[PartFigures]] = {}
+        """The figures of the evaluations that have stepped, by name."""
 
     def to_json(self) -> dict[str, Any]:
         """Return, for each evaluation, its last jobs and the time that it reached."""
@@ -156,13 +160,14 @@ class Evaluations:
         stored: Mapping[str, Callable[[], pl.DataFrame]] | None = None,
         *,
         clears: bool = False,
+        watch: Collection[str] = (),
     ) -> StepResult:
         """Step one evaluation; if nothing changes, return an empty result without opening it.
 
         The evaluation computes exactly `jobs` and forgets all others. With the clock of event time,
         `moment.low_watermark` is not None. `stored` has a reader for each stored relation, called in the step in which
         a job first needs its rows. With `clears`, the state that only removed jobs used is forgotten before new jobs
-        begin; otherwise they would start from it.
+        begin; otherwise they would start from it. `watch` has the identities of parts whose changes are wanted.
         """
         known = self._known.get(name)
         low = until = LOWEST if moment.low_watermark is None else moment.low_watermark
@@ -193,7 +198,8 @@ class Evaluations:
             until, due = reach, pl.col(TIME) < reach
             found.ahead = {node: ahead for node, frame in received.items() if (ahead := frame.filter(~due)).height}
             received = {node: frame.filter(due) for node, frame in received.items()}
-        outcome = evaluation.step(streams, until, received, now=now)
+        outcome = evaluation.step(streams, until, received, now, watch)
+        found.watched = outcome.watched
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
         found.late = {stream: rows.height for stream, rows in outcome.late.items()}
@@ -206,6 +212,7 @@ class Evaluations:
         }
         evaluation.save()
         _kept.keep(evaluation)
+        self.stepped[name] = evaluation.figures()
         names = sorted(there)
         due = evaluation.due
         since = None if known is None or known["due"] is None else known["since"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ..conf.locations import checkpoint_location, is_client
 from ..conf.session import check_state_store, register_data_source
-from ..core.feedback.checkpoint_layout import stage_folder
+from ..conf.units import now_us
 from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
@@ -38,7 +38,7 @@ from .journal import Change, Journal
 from .messages import Command, CommandOfTask, command_of_batch
 from .output import BatchOutcome, outcome_of
 from .registry import registry_at, registry_now
-from .reports import Reports
+from .reports import HostTimes, Reports
 from .scan import ScanStep
 from .stages import FirstStage, SecondStage
 from .table_merge import MERGED_DDL, GivenForTables, MergeStep, tables_of
@@ -169,8 +169,8 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
-        FirstStage(commands, plans, given.storage, stage_folder(place, 0)),
-        SecondStage(commands, plans, stage_folder(place, 1)),
+        FirstStage(commands, plans, given.storage, place),
+        SecondStage(commands, plans, place),
         batch_s,
     )
     batches = HostedBatches(place, plans, given, check)
@@ -229,7 +229,7 @@ class HostedBatches:
         self._dropped = DroppedTables(given.options)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        began = time.perf_counter()
+        began_us, began = now_us(), time.perf_counter()
         self._check()
         command = command_of_batch(self._checkpoint, batch_id)
         sink = self._sink(df)
@@ -239,6 +239,7 @@ class HostedBatches:
         seen = sink.look(table for number, table in tables.items() if number not in failed)
         step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
+        started = time.perf_counter()
         # The first stage's results for a bucket are in one shard of the second: they need no shuffle.
         left = df.repartition(tasks, "slot") if self._plans(command.version).spreads_results else df
         rows = left.mapInArrow(step, MERGED_DDL).collect()
@@ -258,7 +259,9 @@ class HostedBatches:
         for number, (name, reason) in sorted(outcome.failed.items()):
             record(self._checkpoint, Change("fail", name, reason=reason, id=number))
         committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
-        self._reports.take(batch_id, outcome, tables.keys(), committed, time.perf_counter() - began, costs)
+        started_s, merged_s, committed_s = (round(each - began, 6) for each in (started, merged, time.perf_counter()))
+        times = HostTimes(began_us, started_s, merged_s, committed_s, tasks)
+        self._reports.take(batch_id, outcome, tables.keys(), committed, times, costs)
 
     def _failed_since(self, version: int) -> dict[int, str]:
         """Return reasons by incarnation for the queries that have failed since a version of the registry.

@@ -15,6 +15,7 @@ from pyspark.sql import Row
 
 from ..conf.errors import CheckpointError
 from ..conf.locations import checkpoint_location
+from ..core.feedback.control import CONTROL, SAMPLES
 from ..core.feedback.offsets import journaled_offsets
 from ..core.rows.frames import frames_column
 from ..operators.runtime.pack import PACKED
@@ -39,6 +40,7 @@ class Command:
     version: int  # of the registry: the last change in force
     tick: int = 0  # number of requests for waiting results so far
     served: frozenset[int] | None = None  # incarnations whose results this batch emits; None for all
+    samples: tuple[tuple[str, int], ...] = ()  # parts whose rows are wanted, and the last request for each
 
 
 def offset_of(checkpoint: str, version: int, tick: int = 0, served: frozenset[int] | None = None) -> dict[str, Any]:
@@ -69,7 +71,9 @@ def command_of_batch(checkpoint: str, batch: int) -> Command:
 
 def _command(batch: int, offset: Mapping[str, Any]) -> Command:
     served = offset["served"]
-    return Command(batch, int(offset["version"]), int(offset["tick"]), None if served is None else frozenset(served))
+    served = None if served is None else frozenset(served)
+    samples = offset.get(CONTROL, {}).get(SAMPLES, {})
+    return Command(batch, int(offset["version"]), int(offset["tick"]), served, tuple(samples.items()))
 
 
 def _unknown(problem: str) -> CheckpointError:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..core.feedback.reports import LeftOutFigures, write_value
+from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.feedback.reports import LeftOutFigures, ShardReport, faded, read_reports, write_value
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
@@ -58,16 +59,29 @@ class QueryReport:
             waiting_since_us=None if number in outcome.failed else outcome.waiting.get(number),
         )
         if cost_s is not None:
-            report = dataclasses.replace(report, cost_s=_estimate(self.cost_s, cost_s))
+            report = dataclasses.replace(report, cost_s=faded(self.cost_s, cost_s))
         # While results wait, it is unknown if more came.
         if self.begun and self.waiting_since_us is None and (outcome.rows or outcome.waiting):
             had = bool(rows) or report.waiting_since_us is not None
-            report = dataclasses.replace(report, likely=_faded(self.likely, float(had)))
+            report = dataclasses.replace(report, likely=round(_KEEP * self.likely + (1 - _KEEP) * had, _DIGITS))
         if number in outcome.began:
             report = dataclasses.replace(report, begun=True, complete_from=outcome.began[number])
         if committed is not None:
             report = dataclasses.replace(report, committed_at_us=committed[0], staleness_s=committed[1])
         return report
+
+
+class HostTimes(NamedTuple):
+    """The times of a batch on the driver, and the tasks that ran at once."""
+
+    began_us: int = 0
+    started_s: float = 0.0  # from then until the tables were looked at
+    merged_s: float = 0.0  # until the tasks of both stages and of the merge ended
+    committed_s: float = 0.0
+    tasks: int = 1
+
+
+NO_TIMES = HostTimes()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +92,7 @@ class HostReport:
     queries: Mapping[int, QueryReport] = dataclasses.field(default_factory=dict[int, QueryReport])  # by incarnation
     batch_s: float = 0.0
     fixed_s: float = 0.0  # average seconds of a batch without emitting results; older batches fade
+    times: HostTimes = NO_TIMES  # a tuple in JSON
 
 
 class Reports:
@@ -105,6 +120,7 @@ class Reports:
         if self._last is None or self._last[0] != text:
             values = json.loads(text)
             values["queries"] = {int(number): QueryReport(**each) for number, each in values["queries"].items()}
+            values["times"] = HostTimes(*values["times"])
             self._last = text, HostReport(**values)
         return self._last[1]
 
@@ -114,7 +130,7 @@ class Reports:
         outcome: BatchOutcome,
         queries: Collection[int],
         committed: Mapping[int, tuple[int, float | None]],
-        seconds: float = 0.0,
+        times: HostTimes = NO_TIMES,
         costs: Mapping[int, float] | None = None,
     ) -> None:
         """Add a batch, and forget all queries but `queries`, the incarnations in force.
@@ -125,7 +141,7 @@ class Reports:
         known = self._known if self._known is not None else self.host()
         if batch <= known.batch:
             return
-        costs = {} if costs is None else costs
+        costs, seconds = {} if costs is None else costs, times.committed_s
         busy = bool(outcome.rows or outcome.began or outcome.waiting or outcome.late)
         if not busy and set(known.queries) == set(queries) and not _waits(known):
             return
@@ -136,28 +152,108 @@ class Reports:
             for number in queries
         }
         fixed_s = max(seconds - sum(costs.values()), 0.0)
-        known = HostReport(batch, now, round(seconds, _DIGITS), _estimate(known.fixed_s or None, fixed_s))
+        known = HostReport(batch, now, round(seconds, _DIGITS), faded(known.fixed_s or None, fixed_s), times)
         self._known = known
         # A failure loses nothing: the tables have the batch, and the next report has its figures.
         self._left_out.attempt(lambda: write_value(self._folder, _NAME, dataclasses.asdict(known)))
 
 
-def _estimate(before: float | None, now: float) -> float:
-    """Return a fading average of seconds; restart it if it is off by more than a factor of two.
-
-    The first batch of a process takes many times as long as the next ones, and must not count for long.
-    """
-    if before is None or not before / 2 <= now <= before * 2:
-        return round(now, _DIGITS)
-    return _faded(before, now)
-
-
-def _faded(before: float, now: float) -> float:
-    return round(_KEEP * before + (1 - _KEEP) * now, _DIGITS)
-
-
 def _waits(report: HostReport) -> bool:
     return any(each.waiting_since_us is not None for each in report.queries.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsReport(ShardReport):
+    """The cost and the state of each part of queries in a shard of a stage, by evaluation.
+
+    An evaluation has the figures of the last batch in which it stepped. A batch that runs again may report other
+    seconds.
+    """
+
+    prefix: ClassVar[str] = "parts-"
+
+    batch: int
+    began_us: int
+    spent_s: float  # the whole time of the shard in the batch
+    evaluations: Mapping[str, tuple[int, Sequence[Sequence[Any]]]]  # the batch, and the values of `PartCost`
+
+    def parts(self) -> Iterator[tuple[int, PartCost]]:
+        """Yield the last batch and the cost of each part."""
+        for batch, parts in self.evaluations.values():
+            for each in parts:
+                yield batch, PartCost(*each)
+
+
+class PartCost(NamedTuple):
+    """The cost and the state of a part, in a shard or in all of them."""
+
+    key: str  # its ``part_key``
+    queries: Sequence[int]  # the incarnations that read it
+    spent_s: float  # seconds of tasks in the last batch that it had work
+    average_s: float  # of such batches; older ones fade
+    rows: int  # its changes in that batch
+    bytes: int
+    slices: str = ""  # the key of the part that has its slices
+
+    def plus(self, other: PartCost) -> PartCost:
+        return self._replace(
+            spent_s=self.spent_s + other.spent_s,
+            average_s=self.average_s + other.average_s,
+            rows=self.rows + other.rows,
+            bytes=self.bytes + other.bytes,
+        )
+
+
+def part_reports(checkpoint: TableFolder) -> list[list[PartsReport]]:
+    """Return the reports of the shards of each stage."""
+    folders = (TableFolder(stage_folder(checkpoint.location, each), checkpoint.storage) for each in range(2))
+    return [read_reports(each, PartsReport) for each in folders]
+
+
+def part_costs(reports: Iterable[Iterable[PartsReport]], batch: int | None = None) -> dict[str, PartCost]:
+    """Return the cost of each part in all shards, by its key; with `batch`, only of parts with work in that batch."""
+    found: dict[str, PartCost] = {}
+    for stage in reports:
+        for report in stage:
+            for at, each in report.parts():
+                if batch is None or (at == batch and each.spent_s):
+                    found[each.key] = found[each.key].plus(each) if each.key in found else each
+    return found
+
+
+def state_bytes(key: str, costs: Mapping[str, PartCost]) -> int | None:
+    """Return the bytes of a part's state with its slices; None if no batch has evaluated it."""
+    if key not in costs:
+        return None
+    slices = costs.get(costs[key].slices)
+    return costs[key].bytes + (slices.bytes if slices is not None else 0)
+
+
+@dataclasses.dataclass
+class QueryCost:
+    """The sums of a figure over the parts of a query."""
+
+    share: float = 0.0  # each part divided by its number of readers
+    whole: float = 0.0  # undivided
+    alone: float = 0.0  # of the parts that no other query reads: what to drop the query would free
+
+    def add(self, value: float, readers: int) -> None:
+        self.share += value / readers
+        self.whole += value
+        self.alone += value if readers == 1 else 0
+
+
+def query_costs(reports: Iterable[Iterable[PartsReport]]) -> dict[int, tuple[QueryCost, QueryCost]]:
+    """Return the seconds of tasks in a batch with work, and the bytes of state, of each query by incarnation."""
+    found: dict[int, tuple[QueryCost, QueryCost]] = {}
+    for stage in reports:
+        for report in stage:
+            for _, each in report.parts():
+                for query in each.queries:
+                    seconds, size = found.setdefault(query, (QueryCost(), QueryCost()))
+                    seconds.add(each.average_s, len(each.queries))
+                    size.add(each.bytes, len(each.queries))
+    return found
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

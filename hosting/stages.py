@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
 
 from ..conf.deep_stack import on_deep_stack
-from ..core.feedback.reports import StageReport, write_report
+from ..conf.units import now_us
+from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.feedback.control import PART
+from ..core.feedback.reports import RowSample, StageReport, read_report, sample_folder, write_report
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import from_frame, to_frame
 from ..operators.relations.operator import FAILURES, reason_of
-from ..operators.relations.plan.nodes import Node, Stream
-from ..operators.relations.zsets import TIME
+from ..operators.relations.plan.common_parts import in_words
+from ..operators.relations.plan.identity import identity
+from ..operators.relations.plan.nodes import Node, Stream, walk
+from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import check_head, read_head, write_head
+from ..storage.folder import folder_at
 from .evaluations import BatchContext, Evaluations, PlanEvaluation, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
 from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
+from .reports import PartCost, PartsReport
 from .scan import divided, in_order, oldest_arrival, rows_of, shards_of, stored_rows
 
 if TYPE_CHECKING:
@@ -66,6 +74,11 @@ class StageShard(ABC):
         self.deferred = DeferredChanges(store, self._saved("deferred"))
         self.held = self._saved("held")
         """:attr:`holds` after the previous batch."""
+        self.samples: dict[str, RowSample] = {}
+        """After :meth:`run`: the rows that a control asked for, by part."""
+        sampled: dict[str, int] = self._saved("sampled")
+        self._sampled = {key: sampled.get(key, 0) for key, _ in command.samples}
+        self._wanted = {key: number for key, number in command.samples if number > self._sampled[key]}
         # Rows that wait for a first low-watermark: their least event time, and their arrival.
         self._ahead: dict[str, tuple[int, int]] = dict(self._saved("ahead"))
         self._out = Outbox(plan.slots)
@@ -79,7 +92,7 @@ class StageShard(ABC):
         self.known.follow(self.plan)
         self._hear(messages)
         self._results = ResultOutput(self.plan, self.known, self._out, self.deferred, self.command.served)
-        evaluations = self._shard_evaluations()
+        evaluations = self._evaluations = self._shard_evaluations()
         self.evaluations.keep(set(evaluations))
         inputs = {name for each in evaluations.values() for name in (*each.routes, *each.given)}
         self.waiting.keep(inputs)
@@ -141,6 +154,34 @@ class StageShard(ABC):
         for name, changes in stepped.changes.items():
             self._take(each.jobs[name], changes, stamp)
         self._results.late(each.domain, each.jobs.values(), stepped)
+        for key, rows in stepped.watched.items():
+            self._sampled[key] = self._wanted.pop(key)
+            self.samples[key] = self._sample(key, rows, each)
+
+    def _sample(self, key: str, rows: pl.DataFrame, each: ShardEvaluation) -> RowSample:
+        """Return the first changes of a part, with the columns as a query that has the part names them."""
+        plan = next(job.plan for job in each.jobs.values() if any(identity(node) == key for node in walk(job.plan)))
+        at = pl.when(pl.col(TIME) != BEGINNING).then(pl.col(TIME)).cast(pl.Datetime("us", "UTC"))
+        rows = rows.head(RowSample.share(0, 1))
+        named = [pl.col(name).alias(f"{number} {in_words(name, plan)}") for number, name in enumerate(columns_of(rows))]
+        table = rows.select(*named, at.alias("- time of the change"), pl.col(WEIGHT).alias("- weight")).to_arrow()
+        table = table.rename_columns([name.partition(" ")[2] for name in table.column_names])
+        return RowSample.of(self.shard, self._sampled[key], self.command.batch, table, table.num_rows)
+
+    def costs(self, before: PartsReport | None, began_us: int, spent_s: float) -> PartsReport:
+        """Return the report on the parts: what has not stepped in this batch is as in the report `before`."""
+        known = {} if before is None else {n: v for n, v in before.evaluations.items() if n in self._evaluations}
+        for name, parts in self.evaluations.stepped.items():
+            jobs = self._evaluations[name].jobs
+            found = [
+                PartCost(
+                    part.key, sorted({number for job in part.queries for number in jobs[job].ids}),
+                    round(part.spent_s, 6), part.average_s, part.rows, part.bytes, part.slices,
+                )
+                for part in parts
+            ]  # fmt: skip
+            known[name] = self.command.batch, found
+        return PartsReport(self.shard, self.command.batch, began_us, round(spent_s, 6), known)
 
     @property
     def holds(self) -> dict[str, Any]:
@@ -164,31 +205,52 @@ class StageShard(ABC):
             "deferred": self.deferred.to_json(),
             "held": self.holds,
             "ahead": self._ahead,
+            "sampled": self._sampled,
         }
 
 
 class Stage(ShardProcessor):
-    """Runs each shard's batch, and has the shards report their state to the folder `reports`.
+    """Runs each shard's batch, and has the shards report below the job's `checkpoint`: their state, and their cost.
 
     Guarantee: a batch is a function of the state before it, the rows, and the command in the batch's offsets. A rerun
     gives the same rows, byte for byte.
     """
 
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans, reports: str | None = None) -> None:
+    number: ClassVar[int]
+
+    def __init__(self, commands: Callable[[], Command], plans: HostPlans, checkpoint: str | None = None) -> None:
         self._commands = commands
         self._plans = plans
-        self._reports = reports
+        self._checkpoint = checkpoint
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        began_us, began = now_us(), time.perf_counter()
         command = self._commands()
         made = self._made(shard, self._plans(command.version), store, command)
         left = on_deep_stack(lambda: made.run(read_messages(rows)))
-        if self._reports is not None and made.holds != made.held:
-            write_report(self._reports, StageReport(shard, **made.holds))
+        if self._checkpoint is not None:
+            self._report(made, self._checkpoint, began_us, time.perf_counter() - began)
         return left
+
+    def _report(self, made: StageShard, checkpoint: str, began_us: int, spent_s: float) -> None:
+        folder = stage_folder(checkpoint, self.number)
+        if made.holds != made.held:
+            write_report(folder, StageReport(made.shard, **made.holds))
+        for key, sample in made.samples.items():
+            write_report(sample_folder(folder_at(checkpoint), f"{PART}/{key}"), sample)
+        began = time.monotonic()
+        if made.evaluations.stepped and began >= _next_costs.get((folder, made.shard), began):
+            before = read_report(folder, PartsReport, made.shard)
+            write_report(folder, made.costs(before, began_us, spent_s))
+            _next_costs[folder, made.shard] = time.monotonic() + _COSTS_TO_WORK * (time.monotonic() - began)
 
     @abstractmethod
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard: ...
+
+
+_COSTS_TO_WORK = 50
+_next_costs: dict[tuple[str, int], float] = {}
+"""When a shard may report costs again: to write them takes 2 % of a process's time at most."""
 
 
 class FirstShard(StageShard):
@@ -258,8 +320,9 @@ class FirstShard(StageShard):
         streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
         stored = stored_rows(each.routes.values(), self.shard, self.plan.shards, self._storage)
         stepped = self.evaluations.step(
-            each.name, domain.clock, each.jobs, moment, streams, {}, stored, clears=self.known.clears
-        )
+            each.name, domain.clock, each.jobs, moment, streams, {}, stored,
+            clears=self.known.clears, watch=self._wanted.keys(),
+        )  # fmt: skip
         return stepped, moment, first
 
     def _taken(self, each: ShardEvaluation, moment: BatchContext) -> dict[str, pa.Table] | None:
@@ -323,15 +386,16 @@ class FirstStage(Stage):
     """
 
     state = "upstream_queries_first_v1"
+    number = 0
 
     def __init__(
         self,
         commands: Callable[[], Command],
         plans: HostPlans,
         storage: Mapping[str, str] | None = None,
-        reports: str | None = None,
+        checkpoint: str | None = None,
     ) -> None:
-        super().__init__(commands, plans, reports)
+        super().__init__(commands, plans, checkpoint)
         self._storage = storage
 
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
@@ -385,7 +449,9 @@ class SecondShard(StageShard):
         received = self._received(each, moment)
         if received is None:
             return None
-        stepped = self.evaluations.step(each.name, each.domain.clock, each.jobs, moment, {}, received)
+        stepped = self.evaluations.step(
+            each.name, each.domain.clock, each.jobs, moment, {}, received, watch=self._wanted.keys()
+        )
         for name, node in each.given.items():
             if node in stepped.ahead:
                 self.waiting.put(name, stepped.ahead[node].to_arrow(compat_level=pl.CompatLevel.oldest()))
@@ -437,6 +503,7 @@ class SecondStage(Stage):
     """The stage that evaluates the first stage's changes; see :class:`Stage`."""
 
     state = "upstream_queries_second_v1"
+    number = 1
 
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
         return SecondShard(shard, plan, store, command)

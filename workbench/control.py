@@ -14,8 +14,10 @@ from ..core.feedback.checkpoint_layout import queue_folder
 from ..core.feedback.control import (
     ATTRIBUTES,
     CONTROL,
+    JOB,
     NO_LIMIT,
     NOW,
+    PART,
     SAMPLE,
     SINK,
     ControlChange,
@@ -132,7 +134,7 @@ class ControlTables:
     def entity(self, name: str) -> dict[str, Any]:
         """Return one entity; raise UnknownNameError."""
         entities: list[dict[str, Any]] = self.to_json()["entities"]
-        found = [each for each in entities if each["id"] == name]
+        found = [each for each in entities if each["id"] == name] or [*self._part(name)]
         if not found:
             # `source` and `queue` name the only one, or one by its number.
             kind, _, number = name.partition("/")
@@ -179,15 +181,25 @@ class ControlTables:
         entity = self.entity(name)["id"]
         parts = read_reports(sample_folder(self._checkpoint, entity), RowSample)
         version = max((each.version for each in parts), default=0)
-        mine = [each for each in parts if each.version == version]
+        mine = sorted((each for each in parts if each.version == version), key=lambda each: each.batch)
         return {
             "entity": entity,
             "asked": self._present(entity, SAMPLE),
             "version": version,
             "batches": sorted({each.batch for each in mine}),
             "columns": mine[0].columns if mine else [],
-            "rows": [row for each in mine for row in each.rows],
+            "rows": [row for each in mine for row in each.rows][: RowSample.share(0, 1)],
         }
+
+    def _part(self, name: str) -> Iterable[dict[str, Any]]:
+        """Yield a part of hosted queries, which only gives rows: there are too many parts for a list."""
+        kind, _, key = name.partition("/")
+        if kind == PART and self._is_host:
+            from ..hosting.reports import part_costs, part_reports
+
+            if key in part_costs(part_reports(self._checkpoint)):
+                rows = {**_act(SAMPLE), "changed": None}
+                yield {"id": name, "kind": PART, "title": "", "version": self._log.version(), "attributes": [rows]}
 
     def _present(self, entity: str, attribute: str) -> ControlValue:
         return self._log.settings(entity, self._log.version()).get(attribute)
@@ -289,7 +301,7 @@ class ControlTables:
             found.append(
                 AttributeChange(
                     version, *name, before.get(name), each.value, each.at_us, each.by,
-                    taken_in(taken.get(each.entity, ()), version),
+                    taken_in(taken.get(JOB if each.entity.startswith(f"{PART}/") else each.entity, ()), version),
                 )
             )  # fmt: skip
             before[name] = each.value
@@ -301,7 +313,7 @@ class ControlTables:
                 name = (
                     f"queue/{offset['queue']}"
                     if "asked" in offset
-                    else "job"
+                    else JOB
                     if "served" in offset
                     else f"source/{offset['id']}"
                 )

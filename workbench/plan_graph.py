@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..conf.units import format_duration_us
 from ..core.feedback.checkpoint_layout import Kind, queue_of, read_plan_record, read_steps
-from ..core.feedback.control import SINK
+from ..core.feedback.control import PART, SINK
 from ..core.feedback.reports import REPORTS, OperatorReport, QueueReport, WindowReport, read_feed_reports, read_reports
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..plan.picture import StepBox
@@ -19,7 +19,7 @@ from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from ..hosting.registry import Registry
-    from ..hosting.reports import QueryReport
+    from ..hosting.reports import PartCost, QueryReport
     from ..language import Query
 
 __all__ = ["PlanGraph", "PlanNode", "bound_query", "hosted_graph", "job_graph", "moment", "received", "stored_graph"]
@@ -52,6 +52,7 @@ class PlanNode:
     rows_in: int | None = None  # of the last batch
     rows_out: int | None = None
     hidden: int = 0  # inputs that were not loaded
+    part: str = ""  # its key, if it is a part of hosted queries that a batch has evaluated
     sample: str = ""  # the entity of which a control samples the rows: those that come to a table, else those that go
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def _shown(name: str, value: float | str | None, unit: str) -> str:
     if not isinstance(value, (int, float)):
         return str(value)
     if unit == "s":
-        return format_duration_us(value * 1e6)
+        return format_duration_us(value * 1e6) if value >= 0.01 or not value else f"{value * 1e3:.1f} ms"
     number = f"{value:,}" if isinstance(value, int) else f"{value:,.3g}"
     return number if name.startswith("rows") else f"{number} {unit}".strip()
 
@@ -300,10 +301,12 @@ def hosted_graph(
     reports: Mapping[int, QueryReport],
     streams: Mapping[str, Mapping[str, Any]],
     now_us: int,
+    costs: Mapping[str, PartCost],
 ) -> PlanGraph:
     """Return the graph of some hosted queries: each part that several of them share is one step.
 
     `queries` are bound, by name; a name that is not registered is that of a text. `streams` are the offsets of sources.
+    `costs` are by the key of a part.
     """
     from ..hosting.shared_parts import shared_parts
     from ..language import plan_parts
@@ -328,6 +331,7 @@ def hosted_graph(
             node = dataclasses.replace(
                 node, inputs=tuple(places[each] for each in part.inputs), shared=part.shared.whole
             )
+            node = _with_cost(node, part.key, costs)
             if part.reads in streams:
                 node = _with_offset(node, streams[part.reads])
             nodes[place] = node
@@ -335,6 +339,17 @@ def hosted_graph(
         nodes[end.name] = dataclasses.replace(end, inputs=(places[[*places][-1]],))
         backlogs += held
     return PlanGraph(nodes, tuple(backlogs))
+
+
+def _with_cost(node: PlanNode, key: str, costs: Mapping[str, PartCost]) -> PlanNode:
+    if key not in costs:
+        return node
+    from ..hosting.reports import state_bytes
+
+    cost, size = costs[key], state_bytes(key, costs)
+    figures: list[Figure] = [("time of tasks per batch", cost.average_s, "s"), ("rows changed", cost.rows, "rows")]
+    figures += [("state", size, "bytes")] if size else []
+    return dataclasses.replace(node, figures=tuple(figures), part=key, sample=f"{PART}/{key}")
 
 
 def _query_node(
@@ -352,7 +367,7 @@ def _query_node(
     figures: list[Figure] = [
         ("rows taken", report.rows, "rows"),
         ("staleness p99", report.staleness_s, "s"),
-        ("cost per batch", report.cost_s, "s"),
+        ("time to write results", report.cost_s, "s"),
         ("late", report.late or None, "rows"),
         ("waiting", None if since is None else max(now_us - since, 0) / 1e6, "s"),
     ]

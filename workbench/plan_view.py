@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from ..hosting.registry import Registry
+    from ..hosting.reports import HostReport, PartsReport
     from .bench import Bench
     from .watch import WatchedTable
 
@@ -49,6 +50,7 @@ _DEPTH, _MOST_DEPTH = 12, 100
 _WHOLE_QUERIES = 8
 _SHOWN_QUERIES, _MOST_QUERIES = 40, 200
 _RATE_COMMITS = 5
+_MOST_PARTS = 12
 
 Offset = Mapping[str, Any]
 
@@ -235,11 +237,12 @@ def plan_of_job(
 ) -> PlanView:
     """Return the plan of a query of a job, of a text, or of the whole job: in parts if it hosts many queries."""
     from ..hosting.registry import registry_now
-    from ..hosting.reports import Reports
+    from ..hosting.reports import Reports, part_costs, part_reports
     from ..language import bind
 
     registry = registry_now(job.checkpoint)
-    reports = Reports(job.folder).read()
+    host, parts = Reports(job.folder).host(), part_reports(job.folder)
+    latest = seen is None or seen.latest
     offsets = seen.offsets if seen is not None else source_offsets(job.folder, job.last_batch())
     streams = _streams(registry, offsets)
     chosen = root.removeprefix("query:") if root.startswith("query:") else ""
@@ -251,20 +254,78 @@ def plan_of_job(
         queries = {name: bound_query(name, registry) for name in registry.active}
     else:
         reads = {name: each.query.reads for name, each in registry.active.items()}
-        return PlanView(job_graph(reads, streams, limit), "", None, [], {}, None, len(reads))
-    graph = hosted_graph(queries, registry, reports, streams, now_us)
-    graph, ends = with_stream_steps(graph, job.folder, registry, offsets, latest=seen is None or seen.latest)
+        graph = job_graph(reads, streams, limit)
+        return PlanView(graph, "", None, [], {}, None, len(reads), spans=hosted_spans(job.folder, host, parts, {}))
+    graph = hosted_graph(queries, registry, host.queries, streams, now_us, part_costs(parts) if latest else {})
+    titles = {each.part: each.title for each in graph.nodes.values() if each.part}
+    spans: Sequence[BatchSpan] = ()
+    if not text:
+        spans = _spans(job.folder, seen) if seen and not latest else hosted_spans(job.folder, host, parts, titles)
+    graph, ends = with_stream_steps(graph, job.folder, registry, offsets, latest=latest)
     name = next(iter(queries))
     shown = f"query:{name}" if len(queries) == 1 else ""
     if seen is None or table is None or not chosen:
-        spans = [] if text else batch_spans(None, None, SparkTimes.read(job.folder, job.last_batch()))
         return PlanView(graph, shown, None, [], {}, None, len(registry.queries), spans=spans)
     reads = [each for each in queries[name].reads if each in streams]
     mine = [streams[each] for each in reads]
     wait = oldest_wait(seen.summaries, mine, seen.now_us, graph.backlogs, complete=_complete(mine))
     graph, way = with_way(graph, wait, [ends.get(each, f"stream:{each}") for each in reads], mine)
-    rates, spans = rates_of(graph, seen, []), _spans(job.folder, seen)
+    rates = rates_of(graph, seen, [])
     return PlanView(graph, shown, wait, way, rates, seen.version, len(registry.queries), spans=spans)
+
+
+def hosted_spans(
+    checkpoint: TableFolder, host: HostReport, reports: Sequence[Sequence[PartsReport]], titles: Mapping[str, str]
+) -> list[BatchSpan]:
+    """Return the parts of the time of a job's last batch with results, within Spark's steps if they are known.
+
+    `titles` name the parts of queries. Shards run side by side, so a stage lasts from the begin of the first one to the
+    end of the last one. Its parts divide this time as they divide the shards' work.
+    """
+    from ..hosting.reports import part_costs
+
+    times, spark = host.times, SparkTimes.read(checkpoint, host.batch)
+    around = batch_spans(None, None, spark) or [BatchSpan("batch", 0, 0.0, times.committed_s)]
+    within = next((at for at, each in enumerate(around) if "addBatch" in each.name), 0)
+    if not times.committed_s:
+        return around if spark is not None else []
+    since_s = 0.0 if spark is None else max((times.began_us - spark.began_us) / 1e6, around[within].start_s)
+    found: list[BatchSpan] = []
+
+    def add(name: str, depth: int, begin_s: float, end_s: float, *, measured: bool = True) -> None:
+        if end_s > begin_s:
+            depth += around[within].depth
+            found.append(BatchSpan(name, depth, since_s + begin_s, end_s - begin_s, measured))
+
+    add("look at the tables", 1, 0.0, times.started_s)
+    add("Spark's job", 1, times.started_s, times.merged_s)
+    done_s = times.started_s
+    for name, gap, stage in zip(_STAGES, _GAPS, reports, strict=True):
+        ran = [each for each in stage if each.batch == host.batch]
+        # A worker's clock may differ from the driver's.
+        begin_s = min(((each.began_us - times.began_us) / 1e6 for each in ran), default=times.merged_s)
+        begin_s = max(begin_s, done_s)
+        end_s = max(((each.began_us - times.began_us) / 1e6 + each.spent_s for each in ran), default=0.0)
+        end_s = min(end_s, times.merged_s)
+        if end_s <= begin_s:
+            continue
+        add(gap, 2, done_s, begin_s, measured=False)
+        add(name, 2, begin_s, end_s)
+        done_s, scale = end_s, (end_s - begin_s) / sum(each.spent_s for each in ran)
+        named: dict[str, float] = {}
+        for each in part_costs([ran], host.batch).values():
+            title = titles.get(each.key, "other parts")
+            named[title] = named.get(title, 0.0) + each.spent_s * scale
+        for title, seconds in sorted(named.items(), key=lambda item: -item[1])[:_MOST_PARTS]:
+            add(title, 3, begin_s, begin_s + seconds)
+            begin_s += seconds
+    add("merge into the tables", 2, done_s, times.merged_s, measured=False)
+    add("commit", 1, times.merged_s, times.committed_s)
+    return [*around[: within + 1], *found, *around[within + 1 :]]
+
+
+_STAGES = ("first stage", "second stage")
+_GAPS = ("read the streams", "between the stages")
 
 
 def _complete(offsets: Sequence[Offset]) -> str:

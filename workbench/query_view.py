@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,16 @@ from ..hosting.edits import drop_query, record
 from ..hosting.job_file import created
 from ..hosting.journal import Change, Journal
 from ..hosting.registry import RegisteredQuery, registry_now
-from ..hosting.reports import QueryReport, Reports
+from ..hosting.reports import (
+    HostReport,
+    QueryCost,
+    QueryReport,
+    Reports,
+    part_costs,
+    part_reports,
+    query_costs,
+    state_bytes,
+)
 from ..hosting.shared_parts import explain_among, shared_parts
 from ..hosting.table_merge import GivenForTables
 from ..language import Query, plan_parts
@@ -37,7 +47,7 @@ _STATEMENT_WORDS = (
     "PERIODIC", "RANGE", "REFRESH", "ROWS", "SLIDE", "SOURCE", "TABLE", "UNBOUNDED", "VIEW",
 )  # fmt: skip
 _APPROXIMATE = "approx"
-_ORDERS = ("registered", "name", "weight", "staleness_s", "waiting_s", "cost_s")
+_ORDERS = ("registered", "name", "weight", "staleness_s", "waiting_s", "cost_s", "state_bytes")
 
 
 def asked_job(bench: Bench, request: Request) -> HostedJob:
@@ -54,11 +64,27 @@ def asked_job(bench: Bench, request: Request) -> HostedJob:
     return job
 
 
+_NO_COST = QueryCost(), QueryCost()
+
+
 def query_row(
-    query: RegisteredQuery, report: QueryReport | None, table: str, now_us: int, *, failed: bool
+    query: RegisteredQuery,
+    host: HostReport,
+    costs: Mapping[int, tuple[QueryCost, QueryCost]],
+    table: str,
+    now_us: int,
+    *,
+    failed: bool,
 ) -> dict[str, Any]:
-    """Return a query as its row of the list."""
+    """Return a query as its row of the list.
+
+    Its costs are sums over parts. `share` divides a part by its number of readers, `whole` does not, and `alone` has
+    the parts that no other query reads. Seconds are those by which a batch is longer.
+    """
+    report = host.queries.get(query.id)
     found = report if report is not None else QueryReport()
+    seconds, size = costs.get(query.id, _NO_COST)
+    known = query.id in costs or found.cost_s is not None
     since = found.waiting_since_us if query.active else None
     return {
         "name": query.name,
@@ -72,7 +98,13 @@ def query_row(
         "late": found.late,
         "staleness_s": found.staleness_s,
         "waiting_s": None if since is None else max(now_us - since, 0) / 1e6,
-        "cost_s": found.cost_s,
+        "cost_s": seconds.share / host.times.tasks + (found.cost_s or 0.0) if known else None,
+        "state_bytes": size.share if query.id in costs else None,
+        "costs": {
+            "results_s": found.cost_s,
+            "evaluation_s": {name: value / host.times.tasks for name, value in vars(seconds).items()},
+            "state_bytes": vars(size),
+        },
         "committed_at_us": found.committed_at_us,
         "table": table,
     }
@@ -95,9 +127,9 @@ def query_list(bench: Bench, request: Request) -> dict[str, Any]:
     if order not in _ORDERS:
         raise OptionError(f"order={order[:40]!r}", expected=f"one of {', '.join(_ORDERS)}")
     texts, catalog = job.registered
-    reports, now_us = Reports(job.folder).read(), bench.watch.clock_us()
+    host, costs, now_us = Reports(job.folder).host(), costs_of(job), bench.watch.clock_us()
     rows = [
-        query_row(each, reports.get(each.id), job.settings.table_of(each.name), now_us, failed=each.id in texts.failed)
+        query_row(each, host, costs, job.settings.table_of(each.name), now_us, failed=each.id in texts.failed)
         for each in texts.entries.values()
         if wanted in each.name.lower() or wanted in each.text.lower()
     ]
@@ -122,6 +154,21 @@ def query_list(bench: Bench, request: Request) -> dict[str, Any]:
     }
 
 
+def costs_of(job: HostedJob) -> Mapping[int, tuple[QueryCost, QueryCost]]:
+    """Return the costs of a job's queries, at most some seconds old: requests are many, and so can be the parts."""
+    now = time.monotonic()
+    made, took, found = _costs.pop(job.checkpoint, (0.0, 0.0, {}))
+    if now >= made + _COSTS_TO_WORK * took:
+        found = query_costs(part_reports(job.folder))
+        made, took = now, time.monotonic() - now
+    _costs[job.checkpoint] = made, took, found
+    return found
+
+
+_COSTS_TO_WORK = 50  # to read the costs takes 2 % of the process's time at most
+_costs: dict[str, tuple[float, float, Mapping[int, tuple[QueryCost, QueryCost]]]] = {}
+
+
 def _relation(stream: Any) -> dict[str, Any]:
     columns = {each.name: str(each.type) for each in stream.schema}
     kind = "table" if stream.static else "source"
@@ -140,17 +187,20 @@ def query_detail(bench: Bench, request: Request) -> dict[str, Any]:
     name = job.spelled(request.path_params["name"])
     registry = registry_now(job.checkpoint)
     registered = registry.queries[name]
-    report = Reports(job.folder).read().get(registered.id)
+    host = Reports(job.folder).host()
+    report, reports = host.queries.get(registered.id), part_reports(job.folder)
     failed, now_us = registered.id in registry.failed, bench.watch.clock_us()
-    row = query_row(registered, report, job.settings.table_of(name), now_us, failed=failed)
+    row = query_row(registered, host, query_costs(reports), job.settings.table_of(name), now_us, failed=failed)
     found: dict[str, Any] = {**row, "job": job.name, "statement": created(name, registry)}
     try:
         query = bound_query(name, registry)
     except QueryRefusedError as error:
         return {**found, "plan": None, "state_parts": [], "columns": {}, "accuracy": [str(error)]}
     parts = plan_parts(query, shared_parts(query, registry, name))
+    costs = part_costs(reports)
     kept = [
         {
+            "bytes": state_bytes(each.key, costs),
             "part": each.text,
             "keeps": each.keeps,
             "shared_with": each.shared.whole,

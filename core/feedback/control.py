@@ -77,7 +77,9 @@ def _now(text: str) -> str:
 
 _count: Callable[[str], int] = positive_int().parse
 
-SAMPLE = "sample"
+SAMPLE, SAMPLES = "sample", "samples"
+JOB, PART = "job", "part"
+_MOST_PARTS = 8  # whose rows one batch samples
 _SAMPLE = ControlAttribute(SAMPLE, "", NOW, _now)
 
 ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
@@ -100,14 +102,17 @@ ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
         ),
         _SAMPLE,
     ),
-    "job": (ControlAttribute("batchDuration", "", "a duration such as '2 seconds', or none", _unlimited),),
+    JOB: (ControlAttribute("batchDuration", "", "a duration such as '2 seconds', or none", _unlimited),),
+    PART: (_SAMPLE,),
     "sink": (
         ControlAttribute("target", "", "a figure of staleness with its bound, such as 'p99 < 10 s', or none", _target),
         ControlAttribute("maintenance", "", NOW, _now),
         _SAMPLE,
     ),
 }
-"""The attributes of each kind of entity. An entity is ``source/ID``, ``queue/NUMBER``, ``job`` or ``sink``."""
+"""The attributes of each kind of entity. An entity is ``source/ID``, ``queue/NUMBER``, ``job``, ``part/KEY`` of hosted
+queries, or ``sink``.
+"""
 
 
 def checked_value(entity: str, attribute: str, value: object) -> ControlValue:
@@ -202,6 +207,16 @@ class ControlLog:
                 changed[each.attribute] = number if each.value == NOW else each.value
         return {name: value for name, value in changed.items() if value is not None}
 
+    def samples(self, version: int) -> dict[str, int]:
+        """Return the number of the last request for rows of each part of hosted queries, for the last parts."""
+        found: dict[str, int] = {}
+        for number, each in enumerate(self.changes(version), 1):
+            kind, _, key = each.entity.partition("/")
+            if kind == PART:
+                found.pop(key, None)
+                found[key] = number
+        return dict([*found.items()][-_MOST_PARTS:])
+
     def put(self, seen: int, change: ControlChange) -> int:
         """Write a change after version `seen`, and return its own version.
 
@@ -220,8 +235,8 @@ CONTROL = "control"
 
 ControlRecord = Mapping[str, Any]
 """The controls in an offset: their ``version``; the ``settings`` of the source, queue or job whose offset it is, and of
-the ``sink``; and in which batches the last versions were ``taken``. A setting that is an act, such as ``maintenance``,
-has the version that last asked for it.
+the ``sink``; of a job, the last request for rows of each part; and in which batches the last versions were ``taken``. A
+setting that is an act, such as ``maintenance``, has the version that last asked for it.
 """
 
 _EVERY_S = 1.0
@@ -247,6 +262,7 @@ class ControlReader:
             "version": version,
             "settings": self._log.settings(entity, version),
             SINK: self._log.settings(SINK, version),
+            **({SAMPLES: self._log.samples(version)} if entity == JOB else {}),
             "taken": taken_with([] if before is None else before["taken"], version, self._checkpoint, now_us),
         }
 

@@ -68,6 +68,14 @@ def read_reports(folder: str | TableFolder, kind: type[ReportT]) -> list[ReportT
     return [kind.from_json(value) for value in read_values(folder, kind.prefix)]
 
 
+def read_report(folder: str | TableFolder, kind: type[ReportT], shard: int) -> ReportT | None:
+    """Return the last report of a shard; None if it has made none."""
+    try:
+        return kind.from_json(json.loads(folder_at(folder).read(f"{kind.prefix}{shard}.json")))
+    except FileNotFoundError:
+        return None
+
+
 def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
     """Replace the last JSON value of that name by this one, as a whole or not at all."""
     text = json.dumps(value).encode()
@@ -436,6 +444,20 @@ REPORTS: Mapping[Kind, type[OperatorReport]] = {
     "numbering": NumberingReport,
 }
 """The reports of each kind of operator."""
+
+
+_KEEP = 0.7
+_DIGITS = 6
+
+
+def faded(before: float | None, now: float) -> float:
+    """Return a fading average of seconds; restart it if it is off by more than a factor of two.
+
+    The first batch of a process takes many times as long as the next ones, and must not count for long.
+    """
+    if before is None or not before / 2 <= now <= before * 2:
+        return round(now, _DIGITS)
+    return round(_KEEP * before + (1 - _KEEP) * now, _DIGITS)
 
 
 class LeftOutFigures:

@@ -132,6 +132,10 @@ class DueRows:
         return sum(page[3] for page in self._pages)
 
     @property
+    def bytes(self) -> int:
+        return sum(page[4] for page in self._pages)
+
+    @property
     def first(self) -> int | None:
         return min((page[1] for page in self._pages), default=None)
 
@@ -173,8 +177,9 @@ class DueRows:
         least, greatest = times.min(), times.max()
         assert isinstance(least, int)
         assert isinstance(greatest, int)
-        self._store.put(self._kind, self._next, to_frame(to_table(rows, self._schema).combine_chunks()))
-        self._pages.append([self._next, least, greatest, rows.height])
+        frame = to_frame(to_table(rows, self._schema).combine_chunks())
+        self._store.put(self._kind, self._next, frame)
+        self._pages.append([self._next, least, greatest, rows.height, len(frame)])
         self._next += 1
 
     def _load(self, page: list[int]) -> pl.DataFrame:
@@ -241,6 +246,11 @@ class OperatorState:
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self._parts.values())
+
+    @property
+    def bytes(self) -> int:
+        """The bytes in the store, without those of :attr:`values`."""
+        return sum(each.bytes for each in self._parts.values())
 
     def to_json(self) -> dict[str, Any]:
         parts = {part: each.to_json() for part, each in self._parts.items()}

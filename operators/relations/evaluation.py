@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import polars as pl
@@ -21,6 +21,7 @@ from .plan.identity import identity
 from .plan.nodes import Lifetime, Node, WindowOver, walk
 from .plan.properties import Clock, on_arrival
 from .slice_plan import Families, is_family
+from .stateless import InputRelation
 from .step import OperatorRun, StepRun
 from .streams import StreamSource
 from .zsets import BEGINNING, TIME, Span, in_order_of_time, int64s
@@ -41,6 +42,19 @@ class EvaluationStep:
     late: dict[str, pl.DataFrame] = field(default_factory=dict)  # By stream.
     # The queries that failed, and why. They are removed; the others continue.
     failed: dict[str, BaseException] = field(default_factory=dict)
+    watched: dict[str, pl.DataFrame] = field(default_factory=dict)  # Changes of parts that the caller asked for.
+
+
+class PartFigures(NamedTuple):
+    """The cost of an operator, and its state."""
+
+    key: str
+    queries: Collection[str]
+    spent_s: float  # in the last step
+    average_s: float  # of a step with work
+    rows: int  # changes of the last step with work
+    bytes: int  # of its state
+    slices: str = ""  # the key of the operator that keeps its slices
 
 
 class Evaluation:
@@ -198,12 +212,14 @@ class Evaluation:
         low_watermark: int,
         received: Mapping[Node, pl.DataFrame] | None = None,
         now: int | None = None,
+        watch: Collection[str] = (),
     ) -> EvaluationStep:
         """Take rows, and evaluate all queries below the low-watermark, or, by the arrival clock, at ``now``.
 
         Rows may have the columns :data:`~.streams.SEQUENCE` and :data:`~.streams.TOMBSTONE`. ``received`` holds the
         changes, below the low-watermark, of the relations that were ``given``. By the arrival clock only, ``now`` is
-        the time of the step's changes, raised to 1 µs after the step before if needed.
+        the time of the step's changes, raised to 1 µs after the step before if needed. ``watch`` has the identities
+        of parts whose changes the result has, too.
         """
         span = self._span(low_watermark, now)
         self.token = None
@@ -235,7 +251,18 @@ class Evaluation:
         self.low_watermark = low_watermark
         if self._clock == "arrival":
             self.now = span.until - 1
-        return EvaluationStep(changes, step.late(), step.failed)
+        return EvaluationStep(changes, step.late(), step.failed, step.results(watch) if watch else {})
+
+    def figures(self) -> list[PartFigures]:
+        """Return the figures of each operator, without relations that are computed elsewhere."""
+        return [
+            PartFigures(
+                key, each.users, each.spent_s, each.average_s, each.rows, each.bytes,
+                next((below for below in each.part.inputs if is_family(below)), ""),
+            )
+            for key, each in self._running.items()
+            if not isinstance(each.operator, InputRelation)
+        ]  # fmt: skip
 
     def reach(self, streams: Mapping[str, pl.DataFrame], received: Mapping[Node, pl.DataFrame], until: int) -> int:
         """Return the low-watermark for the next step: not past too many periods of a jump of event time at once."""

@@ -45,6 +45,10 @@ class SliceLog:
         return sum(page[2] for page in self._pages)
 
     @property
+    def bytes(self) -> int:
+        return sum(page[3] for page in self._pages)
+
+    @property
     def greatest(self) -> int | None:
         return max((page[1] for page in self._pages), default=None)
 
@@ -61,8 +65,9 @@ class SliceLog:
         if table.num_rows == 0:
             return
         greatest = pc.max(table.column(SLICE)).as_py()
-        self._store.put(self._kind, self._next, to_frame(table.combine_chunks()))
-        self._pages.append([self._next, greatest, table.num_rows])
+        frame = to_frame(table.combine_chunks())
+        self._store.put(self._kind, self._next, frame)
+        self._pages.append([self._next, greatest, table.num_rows, len(frame)])
         self._next += 1
 
     def can_drop(self, through: int) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
 import polars as pl
 
+from ...core.feedback.reports import faded
 from ...core.rows.exact_integers import LOWEST
 from .arrangement import OperatorState
 from .newest import NewestByArrival
 from .operator import FAILURES, Operator, attributed
 from .physical_plan import OperatorBuild
+from .stateless import InputRelation
 from .streams import SEQUENCE, TOMBSTONE, SampleOperator, StreamSource
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed, columns_of, consolidated, empty_delta
 
@@ -30,12 +33,28 @@ class OperatorRun:
     begun: bool  # It has made a step.
     complete_from: int | None  # The time from which its relation lacks no rows; None if that is never certain.
     described: str | None = None  # Cached JSON of :meth:`describe`; each step resets it.
+    spent_s: float = 0.0  # Time of the evaluation's last step that this operator took.
+    average_s: float = 0.0  # Average time of a step with work; older ones fade.
+    rows: int = 0  # Changes of the last step with work.
+    size: int = 0  # Bytes of the state; :meth:`describe` sets it.
 
     def describe(self) -> str:
         """Return as JSON the state's metadata, without the rows."""
         if self.described is None:
             self.described = json.dumps({"state": self.state.to_json(), "complete_from": self.complete_from})
+            self.size = self.state.bytes
         return self.described
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the state in the store."""
+        self.describe()
+        return self.size
+
+    def took(self, seconds: float, rows: int) -> None:
+        """Count a step with work."""
+        self.spent_s, self.rows = seconds, rows
+        self.average_s = faded(self.average_s or None, seconds)
 
 
 class RelationContents:
@@ -133,11 +152,14 @@ class StepRun:
                 broken.add(key)
                 continue
             if each.begun and self._rests(key, each, streams, given):
+                each.spent_s = 0.0
                 continue
             each.described = None
             self.stepped = True
+            began = time.perf_counter()
             try:
                 found = self._stepped(each, streams, given)
+                each.took(time.perf_counter() - began, found.height)
                 if found.height:
                     self._results[key] = found
             except FAILURES as error:
@@ -162,6 +184,11 @@ class StepRun:
         if key not in self._collapsed:
             self._collapsed[key] = collapsed(found, self._span.until - 1)
         return self._collapsed[key]
+
+    def results(self, keys: Collection[str]) -> dict[str, pl.DataFrame]:
+        """Return the changes of some operators that have any, without those that are computed elsewhere."""
+        found = {key: self._results[key] for key in keys if key in self._results}
+        return {key: rows for key, rows in found.items() if not isinstance(self._running[key].operator, InputRelation)}
 
     def lacks(self, key: str) -> bool:
         return self._there.lacks(key)

@@ -2,12 +2,13 @@ import itertools
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.registries import begun, register
+from kit.registries import begun, planned, register
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from upstream.core.feedback.checkpoint_layout import stage_folder
@@ -24,10 +25,10 @@ from upstream.hosting.command_source import (
 )
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change
-from upstream.hosting.messages import TICK
+from upstream.hosting.messages import TICK, command_of_batch
 from upstream.hosting.output import BatchOutcome
 from upstream.hosting.registry import registry_now
-from upstream.hosting.reports import HostReport, QueryReport, Reports
+from upstream.hosting.reports import HostReport, HostTimes, QueryReport, Reports
 from upstream.storage.folder import folder_at
 
 LIMIT = ReadAllAvailable()
@@ -136,7 +137,7 @@ class Job:
         self.batch += 1
         outcome = BatchOutcome(rows=dict.fromkeys(costs, 1), waiting=waiting or {}, began=dict.fromkeys(began))
         active = [each.id for each in registry_now(self.checkpoint).active.values()]
-        self.reports.take(self.batch, outcome, active, {}, 0.5 + sum(costs.values()), costs)
+        self.reports.take(self.batch, outcome, active, {}, HostTimes(committed_s=0.5 + sum(costs.values())), costs)
 
 
 def test_while_results_wait_batches_put_out_some(tmp_path, clock):
@@ -205,6 +206,22 @@ def test_a_duration_of_batches_changes_while_the_job_runs_and_is_undone(tmp_path
     log.put(2, ControlChange("job", "batchDuration", None, 1))
     third = job.planner(1.0).plan(second, 7)
     assert (third["batchDuration"], third["served"]) == ("1 second", [1])
+
+
+def test_a_request_for_rows_of_a_part_is_in_the_command_of_the_next_batch_and_of_all_later_ones(tmp_path, clock):
+    job = Job(tmp_path)
+    first = (planner := job.planner(None)).plan(planner.initial(), 0)
+    log = ControlLog(folder_at(job.checkpoint))
+    for seen, part in enumerate(("a", "b", "a")):
+        log.put(seen, ControlChange(f"part/{part}", "sample", "now", 1))
+    second = job.planner(None).plan(first, 5)
+    assert job.planner(None).plan(second, 6) == second
+    log.put(3, ControlChange("sink", "target", "none", 1))
+    third = job.planner(None).plan(second, 7)
+    for batch, offset in enumerate((first, second, third)):
+        planned(Path(job.checkpoint), batch, offset)
+    commands = [command_of_batch(job.checkpoint, batch).samples for batch in range(3)]
+    assert commands == [(), (("b", 2), ("a", 3)), (("b", 2), ("a", 3))]
 
 
 def test_while_a_query_is_behind_batches_go_on_without_rows(tmp_path, clock):

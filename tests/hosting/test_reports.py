@@ -2,12 +2,23 @@
 
 from datetime import datetime, timezone
 
+import pytest
 from kit.registries import COUNTS, FAST, begun, register
 
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change
 from upstream.hosting.output import BatchOutcome
-from upstream.hosting.reports import QueryReport, Reports, listed
+from upstream.hosting.reports import (
+    HostTimes,
+    PartsReport,
+    QueryCost,
+    QueryReport,
+    Reports,
+    listed,
+    part_costs,
+    query_costs,
+    state_bytes,
+)
 from upstream.storage.folder import folder_at
 
 
@@ -54,21 +65,38 @@ def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog):
     assert reports.read()[1].rows == 7
 
 
+def test_a_part_counts_for_each_of_its_readers_and_alone_for_its_only_one():
+    one = PartsReport(
+        0, 3, 0, 1.0, {"e": (3, [["shared", [1, 2], 0.2, 0.4, 5, 100, ""], ["own", [1], 0, 0.1, 1, 6, ""]])}
+    )
+    other = PartsReport(1, 3, 0, 1.0, {"e": (2, [["shared", [1, 2], 0.3, 0.2, 1, 50, "slices"]])})
+    seconds, size = query_costs([[one, other], []])[1]
+    assert size == QueryCost(share=81, whole=156, alone=6)
+    assert (seconds.share, seconds.whole, seconds.alone) == pytest.approx((0.4, 0.7, 0.1))
+    assert query_costs([[one], [other]])[2][1] == QueryCost(share=75, whole=150, alone=0)
+    costs = part_costs([[one], [other]])
+    assert costs["shared"][1:6] == ([1, 2], 0.5, pytest.approx(0.6), 6, 150)
+    assert part_costs([[one, other]], 3).keys() == {"shared"}, "the other part had no work in that batch"
+    assert part_costs([[one, other]], 3)["shared"].spent_s == 0.2
+    slices = {"slices": costs["own"]._replace(bytes=7), "windows": costs["own"]._replace(slices="slices")}
+    assert (state_bytes("windows", slices), state_bytes("none", slices)) == (13, None)
+
+
 def test_costs_and_durations_fade(tmp_path):
     reports = Reports(folder_at(str(tmp_path)))
-    reports.take(0, BatchOutcome(rows={1: 9}), [1, 2], {}, 3.0, {1: 1.0})
+    reports.take(0, BatchOutcome(rows={1: 9}), [1, 2], {}, HostTimes(committed_s=3.0), {1: 1.0})
     assert (reports.host().batch_s, reports.host().fixed_s, reports.read()[1].cost_s) == (3.0, 2.0, 1.0)
     again = Reports(folder_at(str(tmp_path)))
-    again.take(1, BatchOutcome(rows={1: 9, 2: 1}), [1, 2], {}, 6.0, {1: 2.0, 2: 1.0})
+    again.take(1, BatchOutcome(rows={1: 9, 2: 1}), [1, 2], {}, HostTimes(committed_s=6.0), {1: 2.0, 2: 1.0})
     assert reports.host() == again.host()
     assert (again.host().batch_s, again.host().fixed_s) == (6.0, 2.3)
     assert {number: each.cost_s for number, each in again.read().items()} == {1: 1.3, 2: 1.0}
-    again.take(2, BatchOutcome(rows={2: 1}), [1, 2], {}, 2.15, {2: 1.0})
+    again.take(2, BatchOutcome(rows={2: 1}), [1, 2], {}, HostTimes(committed_s=2.15), {2: 1.0})
     assert again.read()[1].cost_s == 1.3
     assert again.host().fixed_s == 1.955, "half of what was foretold is near enough"
-    again.take(3, BatchOutcome(rows={2: 1}), [1, 2], {}, 3.9, {2: 2.01})
+    again.take(3, BatchOutcome(rows={2: 1}), [1, 2], {}, HostTimes(committed_s=3.9), {2: 2.01})
     assert (again.host().fixed_s, again.read()[2].cost_s) == (1.9355, 2.01), "what was far from true is forgotten"
-    again.take(4, BatchOutcome(rows={2: 1}), [1, 2], {}, 0.5, {2: 2.0})
+    again.take(4, BatchOutcome(rows={2: 1}), [1, 2], {}, HostTimes(committed_s=0.5), {2: 2.0})
     assert again.host().fixed_s == 0.0, "never below nothing"
 
 

@@ -3,20 +3,25 @@ from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
-from kit.continuous import BUSES, EPOCH, TRADE
+from kit.continuous import BUSES, CATALOG, EPOCH, TRADE
 from kit.hosting import Versions, frame, gathered, result_table, scanned, windows_first
 from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.feedback.reports import StageReport, read_reports
+from upstream.core.feedback.reports import RowSample, StageReport, read_reports, sample_folder
 from upstream.core.rows.frames import from_frame
-from upstream.hosting import host_plan
+from upstream.hosting import host_plan, stages
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import TICK, Command, control_of
+from upstream.hosting.reports import part_costs, part_reports, query_costs
 from upstream.hosting.scan import ScanStep
 from upstream.hosting.stages import FirstStage, SecondShard
+from upstream.language import bind
+from upstream.operators.relations.plan.common_parts import part_key
+from upstream.operators.relations.plan.nodes import WindowOver, walk
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
 from upstream.operators.state.store import DictStore
+from upstream.storage.folder import folder_at
 
 COUNT = "SELECT sym, COUNT(*) AS n FROM trade [RANGE 10 MINUTES] GROUP BY sym"
 NEWEST = "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id"
@@ -174,24 +179,74 @@ def test_the_state_of_other_shards_or_of_another_version_is_refused(key, value, 
         shard(store)
 
 
+def in_stage(folder, store, tables, command):
+    """Run a batch of a shard that reports below a folder."""
+    stage = FirstStage(lambda: command, HostPlans(VERSIONS, (0,)), None, str(folder))
+    rows = [Row(slot=0, frame=None, control=TICK)]
+    for stream, table in tables.items():
+        scan = ScanStep(lambda: command, HostPlans(VERSIONS, (0,)), stream.name)
+        rows += [Row(**row) for part in scan(iter(table.to_batches())) for row in part.to_pylist()]
+    return stage.batch(0, store, iter(rows))
+
+
 def test_a_shard_reports_what_it_holds_when_that_changes(tmp_path):
-    place, store = str(tmp_path / "stage"), DictStore()
-    stage = FirstStage(lambda: Command(0, 1), HostPlans(VERSIONS, (0,)), None, place)
+    place, store = tmp_path / "upstream-stages" / "0", DictStore()
 
     def batch(minutes, bound):
         rows = frame(TRADE, [("a", 1.0, 1, EPOCH + timedelta(minutes=minute)) for minute in minutes])
         bounds = {} if bound is None else {"f": START_US + bound * MINUTE_US}
-        table = scanned(TRADE, rows, [70] * rows.height, bounds)
-        scan = ScanStep(lambda: Command(0, 1), HostPlans(VERSIONS, (0,)), "trade")
-        sent = [Row(**row) for part in scan(iter(table.to_batches())) for row in part.to_pylist()]
-        stage.batch(0, store, iter([Row(slot=0, frame=None, control=TICK), *sent]))
-        return read_reports(place, StageReport)
+        in_stage(tmp_path, store, {TRADE: scanned(TRADE, rows, [70] * rows.height, bounds)}, Command(0, 1))
+        return read_reports(str(place), StageReport)
 
     assert batch([9, 5], None) == [StageReport(0, START_US + 5 * MINUTE_US + 1, 70)]
     assert batch([3], None) == [StageReport(0, START_US + 3 * MINUTE_US + 1, 70)]
     assert batch([], 3) == [StageReport(0, START_US + 3 * MINUTE_US + 1, 70)]
     assert batch([], 4) == [StageReport(0, START_US + 5 * MINUTE_US + 1, 70)]
-    (tmp_path / "stage" / "shard-0.json").unlink()
+    (place / "shard-0.json").unlink()
     assert batch([], 5) == [], "nothing has changed"
     assert batch([], 10) == [StageReport(0, START_US + 13 * MINUTE_US + 1, 70)]
     assert batch([], 20) == [StageReport(0)]
+
+
+WINDOW = next(part_key(each) for each in walk(bind(COUNT, CATALOG).plan) if isinstance(each, WindowOver))
+
+
+def test_a_shard_reports_the_cost_of_its_parts_and_their_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(stages, "_COSTS_TO_WORK", 0)
+    store, buses = DictStore(), scanned(BUSES, frame(BUSES, [("x", "r", 1.0, EPOCH)]), [5])
+    in_stage(tmp_path, store, {TRADE: trades([1, 2], bound=5), BUSES: buses}, Command(3, 2))
+    reports = part_reports(folder_at(str(tmp_path)))
+    ((first,), second) = reports
+    assert (first.batch, first.spent_s > 0, second) == (3, True, [])
+    window = part_costs(reports)[WINDOW]
+    assert (window.queries, window.rows, window.bytes > 0, window.spent_s > 0) == ([1, 2], 2, True, True)
+    in_stage(tmp_path, store, {TRADE: trades([6], bound=9)}, Command(4, 2))
+    reports = part_reports(folder_at(str(tmp_path)))
+    assert sorted(batch for batch, _ in reports[0][0].evaluations.values()) == [3, 4], "no bus came"
+    costs = query_costs(reports)
+    assert costs.keys() == {1, 2, 3}
+    in_stage(tmp_path, store, {TRADE: trades([], bound=10)}, Command(5, 1))
+    assert query_costs(part_reports(folder_at(str(tmp_path)))).keys() == {1}, "the others are gone"
+
+
+def test_a_part_gives_the_rows_of_the_first_batch_that_has_some_after_a_request(tmp_path):
+    store, asked = DictStore(), ((WINDOW, 2),)
+
+    def sampled():
+        return read_reports(sample_folder(folder_at(str(tmp_path)), f"part/{WINDOW}"), RowSample)
+
+    in_stage(tmp_path, store, {TRADE: trades([], bound=1)}, Command(0, 1, samples=asked))
+    assert sampled() == []
+    before, many = dict(store.values), [2 + number / 8 for number in range(28)]
+    in_stage(tmp_path, store, {TRADE: trades(many, bound=6)}, Command(1, 1, samples=asked))
+    (found,) = sampled()
+    assert (found.version, found.batch, len(found.rows)) == (2, 1, 20)
+    assert found.columns == ["sym", "px", "n", "t", "time of the change", "weight"]
+    assert {row[-1] for row in found.rows} == {"1"}
+    store.values = before
+    in_stage(tmp_path, store, {TRADE: trades(many, bound=6)}, Command(1, 1, samples=asked))
+    assert sampled() == [found], "a repeated batch has the same"
+    in_stage(tmp_path, store, {TRADE: trades([7], bound=8)}, Command(2, 1, samples=asked))
+    assert sampled() == [found], "one batch, not each"
+    in_stage(tmp_path, store, {TRADE: trades([9], bound=10)}, Command(3, 1, samples=((WINDOW, 5),)))
+    assert [each.version for each in sampled()] == [5]

@@ -34,13 +34,19 @@ class LocalHost:
     """Runs the batches of hosted queries with the classes that Spark runs, over stores in memory.
 
     With `shuffle`, rows reach a shard in random order, since Spark guarantees none; by default, in the order sent.
+    Shards report below the `checkpoint`.
     """
 
     def __init__(
-        self, registry_of: Callable[[int], Registry], shards: int, shuffle: random.Random | None = None
+        self,
+        registry_of: Callable[[int], Registry],
+        shards: int,
+        shuffle: random.Random | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         self._plans = HostPlans(registry_of, range(shards))
         self._shuffle = shuffle
+        self._checkpoint = checkpoint
         self.first = [DictStore() for _ in range(shards)]
         """The state of each shard of the first stage."""
         self.second = [DictStore() for _ in range(shards)]
@@ -60,8 +66,8 @@ class LocalHost:
             step = ScanStep(lambda: command, self._plans, stream)
             for table in tables:
                 sent += _rows(step(iter(table.to_batches())))
-        between = self._stage(FirstStage(lambda: command, self._plans), self.first, sent)
-        results = self._stage(SecondStage(lambda: command, self._plans), self.second, between)
+        between = self._stage(FirstStage(lambda: command, self._plans, None, self._checkpoint), self.first, sent)
+        results = self._stage(SecondStage(lambda: command, self._plans, self._checkpoint), self.second, between)
         return [OutputRow(OutputControl.of(each.control), each.frame) for each in results]
 
     def snapshot(self, shuffle: random.Random | None = None) -> LocalHost:

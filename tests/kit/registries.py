@@ -7,7 +7,7 @@ from pathlib import Path
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.registry import Registry, registry_now
-from upstream.hosting.reports import HostReport, QueryReport
+from upstream.hosting.reports import NO_TIMES, HostReport, HostTimes, QueryReport
 
 from .continuous import BUSES, DOMAINS, QUOTE, TRADE
 
@@ -38,9 +38,9 @@ def planned(checkpoint: Path, batch: int, *offsets: dict[str, object]) -> None:
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(lines))
 
 
-def report(checkpoint: Path, **queries: QueryReport) -> None:
+def report(checkpoint: Path, times: HostTimes = NO_TIMES, **queries: QueryReport) -> None:
     """Write the host's report after batch 4."""
     registry = registry_now(str(checkpoint))
     found = {registry.queries[name].id: dataclasses.asdict(each) for name, each in queries.items()}
-    values = {**dataclasses.asdict(HostReport(4)), "queries": found}
+    values = {**dataclasses.asdict(HostReport(4, times=times)), "queries": found}
     (checkpoint / "queries" / "report.json").write_text(json.dumps(values))

@@ -5,6 +5,8 @@ for its pictures.
 import dataclasses
 import json
 import os
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +22,15 @@ from upstream.core.feedback.control import ControlReader, ControlRecord
 from upstream.core.feedback.reports import QueueReport, ServiceReport, write_report
 from upstream.delta_format.append_table import DeadLetterWriter, letters_of
 from upstream.hosting.host_lease import CheckpointLease
-from upstream.hosting.messages import offset_of
-from upstream.hosting.reports import QueryReport
+from upstream.hosting.messages import Command, offset_of
+from upstream.hosting.registry import registry_at
+from upstream.hosting.reports import HostTimes, QueryReport
 from upstream.sink.commit.lease import TableLease
 from upstream.storage.folder import TableFolder
 
+from .continuous import BUSES
+from .hosting import scanned
+from .local_host import LocalHost
 from .registries import FAST, begun, planned, register, report
 from .sink import Sink
 
@@ -217,15 +223,16 @@ def hosted_job(folder: Path, rows: int = 60) -> Path:
             "vehicle_id": [f"bus {n}" for n in numbers],
             "route_id": [str(n * 7 % 9) for n in numbers],
             "speed": [n * 13 % 29 * 0.7 for n in numbers],
+            "timestamp": [now + n for n in numbers],
         }
-    )
+    ).with_columns(pl.col("timestamp").cast(pl.Datetime("us", "UTC")))
     by_route = buses.group_by("route_id", maintain_order=True)
     queries = {
         "routes": (
             "SELECT route_id, COUNT(*) AS buses, AVG(speed) AS speed FROM LATEST(buses) GROUP BY route_id",
             by_route.agg(pl.len().alias("buses"), pl.col("speed").mean()),
         ),
-        "fast": (FAST, buses.filter(pl.col("speed") > 10)),
+        "fast": (FAST, buses.filter(pl.col("speed") > 10).drop("timestamp")),
         "fastest": (
             "SELECT route_id, MAX(speed) AS speed FROM LATEST(buses) GROUP BY route_id",
             by_route.agg(pl.col("speed").max()),
@@ -242,7 +249,16 @@ def hosted_job(folder: Path, rows: int = 60) -> Path:
     states = {"feed/0.csv": {"bound": now - SECOND, "received": 4_000, "late": 0, "suspects": 0}}
     source = {"version": 1, "connector": "files", "progress": states, "heard": {"feed/0.csv": now}, "ended": [],
               "punctuation": {}}  # fmt: skip
-    planned(checkpoint, 4, *[source] * 3, offset_of(str(checkpoint), len(queries)))
-    report(checkpoint, **reports)
+    planned(
+        checkpoint,
+        4,
+        *({**source, "id": f"s{number}"} for number in range(3)),
+        offset_of(str(checkpoint), len(queries)),
+    )
+    host = LocalHost(partial(registry_at, str(checkpoint)), 8, checkpoint=str(checkpoint))
+    began_us, began = now_us(), time.perf_counter()
+    host.batch(Command(4, len(queries)), {"buses": [scanned(BUSES, buses, [*numbers], {"f": now})]})
+    took_s = time.perf_counter() - began
+    report(checkpoint, HostTimes(began_us, 0.0, took_s, took_s + 0.02, 2), **reports)
     CheckpointLease(TableFolder(str(checkpoint))).hold("host", Process.of(os.getpid()), 600 * SECOND, now)
     return checkpoint

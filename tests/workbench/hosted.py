@@ -6,7 +6,7 @@ from kit.registries import COUNTS, begun, planned, register, report
 from starlette.testclient import TestClient
 
 from upstream.hosting.messages import offset_of
-from upstream.hosting.reports import QueryReport
+from upstream.hosting.reports import NO_TIMES, HostTimes, QueryReport
 from upstream.workbench.server import create_app
 from upstream.workbench.watch import Watch
 
@@ -50,8 +50,8 @@ class Job:
         # Spark numbers the sources by the streams' names: buses, quote, trade.
         planned(self.checkpoint, batch, buses, *others, offset_of(str(self.checkpoint), version))
 
-    def report(self, **queries: QueryReport) -> None:
-        report(self.checkpoint, **queries)
+    def report(self, times: HostTimes = NO_TIMES, **queries: QueryReport) -> None:
+        report(self.checkpoint, times, **queries)
 
 
 __all__ = ["COUNTS", "HEADERS", "NOW_US", "Job", "S", "page", "planned", "register", "source", "state"]

@@ -4,14 +4,16 @@ import json
 
 import pytest
 from kit.planned_query import PlannedQuery
-from kit.registries import begun, register
+from kit.registries import begun, planned, register
+from kit.scenes import hosted_job
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import queue_folder, write_steps
 from upstream.core.feedback.control import ControlConflictError
-from upstream.core.feedback.reports import QueueReport, write_report
+from upstream.core.feedback.reports import QueueReport, RowSample, sample_folder, write_report
 from upstream.hosting.command_source import CommandPlanner
+from upstream.hosting.reports import part_costs, part_reports
 from upstream.storage.folder import TableFolder
 from upstream.workbench.control import ControlTables, control_tables
 from upstream.workbench.server import create_app
@@ -245,3 +247,26 @@ def test_a_sample_has_the_first_rows_of_the_batch_that_took_the_request_and_a_re
     pipeline.lines("a", row(7, 201, "long" * 400))
     pipeline.batch()
     assert [len(each) for each in tables.sample(source)["rows"][0]] == [1, 16, 1001]
+
+
+def test_a_part_of_hosted_queries_gives_rows_on_request_and_is_no_entity_of_the_list(tmp_path):
+    checkpoint = hosted_job(tmp_path)
+    key = next(iter(part_costs(part_reports(TableFolder(str(checkpoint))))))
+    tables = ControlTables(TableFolder(str(checkpoint)))
+    assert not [each for each in tables.to_json()["entities"] if each["kind"] == "part"]
+    with pytest.raises(UnknownNameError, match="part/other"):
+        tables.change("part/other", "sample", "now", by="me")
+    tables.change(f"part/{key}", "sample", "now", by="me")
+    assert (tables.sample(f"part/{key}")["asked"], tables.sample(f"part/{key}")["rows"]) == (1, [])
+    planner = CommandPlanner(str(checkpoint), (1,))
+    planned(checkpoint, 5, planner.plan(planner.initial(), 7))
+    shown = ControlTables(TableFolder(str(checkpoint))).to_json()["changes"][0]
+    assert (shown["entity"], shown["taken"]) == (f"part/{key}", {"batch": 5, "at_us": 7})
+    for shard, batch in ((0, 7), (1, 6), (2, 6)):
+        rows = [[f"{shard} {number}"] for number in range(9)]
+        write_report(
+            sample_folder(TableFolder(str(checkpoint)), f"part/{key}"), RowSample(shard, 1, batch, ["k"], rows)
+        )
+    found = tables.sample(f"part/{key}")
+    assert (found["version"], found["batches"], len(found["rows"])) == (1, [6, 7], 20)
+    assert [each[0] for each in found["rows"]][9::9] == ["2 0", "0 0"], "those of the first batch stay the first"

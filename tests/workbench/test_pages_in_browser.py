@@ -140,6 +140,19 @@ def test_rows_of_an_edge_of_the_plan_come_with_the_batch_that_takes_the_request(
     assert "requested by change 1" in page.inner_text(".plan-sample:last-child")
 
 
+def test_a_part_of_hosted_queries_has_its_cost_and_is_asked_for_rows(opened):
+    page = opened("queries", table="routes")
+    page.click("td a:text-is('fast')")
+    page.wait_for_selector("text=its share of", timeout=WAIT)
+    assert "To drop the query frees nothing." in page.inner_text(".query-detail")
+    page.wait_for_selector(".query-results td[title='16.099999999999998']:text-is('16.1')", timeout=WAIT)
+    page.click(".query-detail a:text-is('plan')")
+    page.wait_for_selector(".flame .depth-3", state="attached", timeout=WAIT)
+    page.press("[data-to='query:fast']", "Enter")
+    page.click(".plan-sample button")
+    page.wait_for_selector("text=The next batch with rows takes the request.", timeout=WAIT)
+
+
 def test_each_state_is_told_in_words(opened):
     page = opened("overview")
     for state in ("running", "late", "overloaded", "failed", "ended"):

@@ -4,11 +4,22 @@ import json
 from xml.etree import ElementTree
 
 import pytest
+from kit.continuous import CATALOG
 from kit.sink import Sink
 
-from upstream.core.feedback.checkpoint_layout import queue_folder, windows_folder, write_plan_record, write_steps
+from upstream.core.feedback.checkpoint_layout import (
+    SparkTimes,
+    queue_folder,
+    stage_folder,
+    windows_folder,
+    write_plan_record,
+    write_steps,
+)
 from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
 from upstream.hosting.journal import Change, Journal
+from upstream.hosting.reports import HostTimes, PartsReport
+from upstream.language import bind
+from upstream.operators.relations.plan.common_parts import part_key
 from upstream.storage.folder import TableFolder
 
 from .hosted import NOW_US, Job, S, page, planned, source, state
@@ -212,6 +223,46 @@ def test_the_steps_before_a_stream_are_shown_before_it(job):
     assert found["stream:buses"]["inputs"] == ["step-2"]
     assert found["step-2"]["title"] == "queue, in-place"
     assert "q" not in found
+
+
+def test_the_parts_of_a_query_have_their_costs_and_divide_the_time_of_the_stages(job):
+    (latest,) = [each for each in asked(job)["nodes"] if each["title"] == "Latest"]
+    assert asked(job)["spans"] == latest["figures"] == []
+    key = part_key(bind("SELECT * FROM LATEST(buses)", CATALOG).plan)
+    began_us, folder = NOW_US - 9 * S, stage_folder(str(job.checkpoint), 0)
+    job.report(HostTimes(began_us, 0.5, 4.0, 5.0, 2))
+    for shard in range(2):
+        parts = [[key, [1, 2], 0.6, 0.4, 5, 100, "slices"], ["slices", [1], 0.3, 0.3, 1, 7, ""]]
+        write_report(folder, PartsReport(shard, 4, began_us + (1 + shard) * S, 1.0, {"e": (4, parts)}))
+    plan = asked(job, root="query:fast")
+    (latest,) = [each for each in plan["nodes"] if each["title"] == "Latest"]
+    assert figures(latest) == {"time of tasks per batch": 0.8, "rows changed": 10, "state": 214}
+    samples = {edge["from"]: edge["samples"] for edge in plan["edges"]}
+    assert samples[latest["name"]] == [f"part/{key}"]
+    spans = [(each["name"], each["depth"], each["start_s"], each["seconds"]) for each in plan["spans"]]
+    assert spans == [
+        ("batch", 0, 0, 5),
+        ("look at the tables", 1, 0, 0.5),
+        ("Spark's job", 1, 0.5, 3.5),
+        ("read the streams", 2, 0.5, 0.5),
+        ("first stage", 2, 1, 2),
+        ("Latest", 3, 1, pytest.approx(1.2)),
+        ("other parts", 3, pytest.approx(2.2), pytest.approx(0.6)),
+        ("merge into the tables", 2, 3, 1),
+        ("commit", 1, 4, 1),
+    ]
+    assert [each["name"] for each in plan["spans"] if not each["measured"]] == [
+        "read the streams", "merge into the tables"
+    ]  # fmt: skip
+    steps = {"addBatch": 5.1, "commitOffsets": 0.2, "triggerExecution": 6.0}
+    SparkTimes(4, began_us - S // 2, steps).write(TableFolder(str(job.checkpoint)))
+    within = [(each["name"], each["depth"], each["start_s"]) for each in asked(job, root="query:fast")["spans"]]
+    assert within[0] == ("batch", 0, 0)
+    assert (
+        within.index(("look at the tables", 2, pytest.approx(0.7)))
+        == [each[0] for each in within].index("run (addBatch)") + 1
+    )
+    assert within[-1][:2] == ("note the commit (commitOffsets)", 1)
 
 
 def test_a_job_of_many_queries_is_shown_in_parts(job):

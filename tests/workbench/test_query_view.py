@@ -2,10 +2,15 @@
 
 import polars as pl
 import pytest
+from kit.continuous import CATALOG
 
+from upstream.core.feedback.checkpoint_layout import stage_folder
+from upstream.core.feedback.reports import write_report
 from upstream.hosting.journal import Journal
 from upstream.hosting.registry import registry_now
-from upstream.hosting.reports import QueryReport
+from upstream.hosting.reports import HostTimes, PartsReport, QueryReport
+from upstream.language import bind
+from upstream.operators.relations.plan.common_parts import part_key
 from upstream.workbench.query_view import accuracy_of
 
 from .hosted import COUNTS, NOW_US, Job, S, page, register
@@ -39,8 +44,23 @@ def test_the_list_has_figures_of_the_reports_and_the_state_of_each(job, client):
     assert (first["staleness_s"], first["waiting_s"], first["cost_s"]) == (1.5, 7.0, 0.1)
     assert second["state"] == "waits for its first batch"
     assert found["runs"] is False
+    assert (first["state_bytes"], first["costs"]["evaluation_s"]["whole"]) == (None, 0)
     buses = next(each for each in found["streams"] if each["name"] == "buses")
     assert buses["columns"]["speed"] == "double"
+
+
+def test_each_query_has_its_share_of_the_parts_that_several_read(job, client):
+    job.report(HostTimes(tasks=2), per_route=QueryReport(begun=True, cost_s=0.1))
+    shared = part_key(bind("SELECT * FROM LATEST(buses)", CATALOG).plan)
+    parts = [[shared, [1, 2], 0.0, 0.4, 5, 100, ""], ["own", [1], 0.0, 0.2, 1, 6, ""]]
+    write_report(stage_folder(str(job.checkpoint), 0), PartsReport(0, 4, 0, 1.0, {"e": (4, parts)}))
+    first, second = client.get(BASE, params={"order": "state_bytes"}).json()["queries"]
+    assert (first["name"], first["cost_s"], first["state_bytes"]) == ("per_route", pytest.approx(0.3), 56)
+    assert first["costs"]["evaluation_s"] == pytest.approx({"share": 0.2, "whole": 0.3, "alone": 0.1})
+    assert first["costs"]["state_bytes"] == {"share": 56, "whole": 106, "alone": 6}
+    assert (second["cost_s"], second["state_bytes"]) == (pytest.approx(0.1), 50)
+    (kept,) = client.get(f"{BASE}/fast").json()["state_parts"]
+    assert (kept["part"], kept["bytes"]) == ("Latest", 100)
 
 
 def test_a_workbench_without_a_job_has_no_list_and_says_so_elsewhere(tmp_path):
@@ -143,10 +163,6 @@ def test_the_detail_has_the_plan_the_state_by_part_and_who_shares_it(client):
 
 
 def test_what_results_lack_is_said():
-    from kit.continuous import CATALOG
-
-    from upstream.language import bind
-
     sampled = bind("SELECT APPROX_COUNT_DISTINCT(sym) AS n FROM trade [RANGE 1 HOUR] SAMPLE(10)", CATALOG)
     assert accuracy_of(sampled, QueryReport(begun=True, late=1200)) == [
         "It reads a sample of 10 % of the rows.",

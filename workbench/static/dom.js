@@ -50,6 +50,7 @@ export function say(node, text) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
   const s = Math.max(seconds, 0);
+  if (s && s < 0.01) return s < 0.0001 ? "< 0.1 ms" : `${(s * 1e3).toFixed(1)} ms`;
   if (s < 1) return `${Math.round(s * 1e3)} ms`;
   if (s < 60) return `${s.toFixed(1)} s`;
   const two = (n) => String(Math.floor(n)).padStart(2, "0");

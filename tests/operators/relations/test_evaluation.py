@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from upstream.conf.errors import AggregateOverflowError, OptionError, SchemaError
 from upstream.operators.relations.evaluation import Evaluation
 from upstream.operators.relations.plan import nodes
+from upstream.operators.relations.plan.identity import identity
 from upstream.operators.relations.zsets import BEGINNING, WEIGHT
 from upstream.operators.state.store import CountingStore, DictStore
 
@@ -59,6 +60,37 @@ def test_what_queries_have_in_common_is_computed_once():
     assert evaluation.operators == 6
     evaluation.remove("again")
     assert evaluation.operators == 0
+
+
+@given(given=c.arrivals())
+def test_figures_have_each_operator_with_its_queries_and_the_bytes_that_are_in_the_store(given):
+    _, store = c.evaluated(PLANS, given.steps)
+    evaluation = c.added(PLANS, store)
+    found = {each.key: each for each in evaluation.figures()}
+    assert len(found) == evaluation.operators
+    assert found[identity(PAIRS)].queries == {"pairs", "newest", "ranks", "counts"}
+    slices = found[found[identity(PLANS["slices"])].slices]
+    assert (slices.queries, slices.bytes > 0) == ({"slices"}, bool(evaluation._running[slices.key].state.rows))
+    own = ("head", "operators", "queries")
+    assert sum(each.bytes for each in found.values()) == sum(
+        len(value) for (kind, _), value in store.values.items() if kind not in own
+    )
+
+
+def test_a_step_takes_time_where_there_is_work_and_returns_the_changes_of_watched_parts():
+    evaluation = c.added({"pairs": PAIRS, "all": PLANS["all"]}, DictStore())
+    one = evaluation.step(c.frames({"s": [(1, "a", 1, 0, False)], "r": []}), 3, watch=[identity(S5), "unknown"])
+    assert one.watched.keys() == {identity(S5)}
+    assert one.watched[identity(S5)].rows() == [(1, "a", 1, 1, 1)]
+    first = {each.key: each for each in evaluation.figures()}
+    assert all(each.spent_s > 0 for each in first.values())
+    assert first[identity(S5)].rows == 1
+    two = evaluation.step(c.frames({"s": [], "r": [(4, "a", 1, 0, False)]}), 5, watch=[identity(S5)])
+    assert two.watched == {}
+    second = {each.key: each for each in evaluation.figures()}
+    rests = second[identity(S5)]
+    assert (rests.spent_s, rests.average_s, rests.rows) == (0, first[identity(S5)].average_s, 1)
+    assert second[identity(R7)].spent_s > 0
 
 
 TWO_THERE = [({"s": [(1, "a", 1, 0, False), (2, "b", 2, 1, False)], "r": []}, 3), ({"s": [], "r": []}, c.END)]

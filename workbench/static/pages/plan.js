@@ -54,7 +54,7 @@ const BAR = 24;
 function flame(spans) {
   const whole = Math.max(...spans.map((each) => each.start_s + each.seconds));
   const part = (seconds) => `${((100 * seconds) / whole).toFixed(3)}%`;
-  const text = (each) => `${each.name} ${duration(each.seconds)}${each.measured ? "" : ", not measured inside"}`;
+  const text = (each) => `${each.name}: ${duration(each.seconds)}${each.measured ? "" : ", not measured inside"}`;
   const deep = Math.max(...spans.map((each) => each.depth)) + 1;
   return [
     svg("svg", { class: "flame", width: "100%", height: deep * BAR, role: "img", "aria-label": `where the batch's ${duration(whole)} went` }, spans.map((each) =>
@@ -123,7 +123,8 @@ export async function render(root, api, params) {
     sampling += 1;
     replace(detail, el("h2", {}, `Rows from ${named(from)} to ${named(to)}`),
       edge.samples.length ? edge.samples.map((each) => sample(each, sampling))
-        : el("p", {}, "Spark alone handles the rows here. Rows can be shown where they leave a source or a queue, and where they come to the table."));
+        : el("p", {}, shown.queries === null ? "Spark alone handles the rows here. Rows can be shown where they leave a source or a queue, and where they come to the table."
+          : "No batch evaluates this step alone. The next arrow has its rows."));
   }
 
   /** Show the last sample of an entity's rows, and ask for another one. */
@@ -131,7 +132,7 @@ export async function render(root, api, params) {
     const state = el("p", { class: "quiet", role: "status" });
     const rows = el("div", {});
     const at = { checkpoint: shown.checkpoint };
-    const said = entity === "sink" ? "that come to the table, one for each key" : `that leave ${entity}`;
+    const said = entity === "sink" ? "that come to the table, one for each key" : entity.startsWith("part/") ? "that change here; a weight below 0 takes rows back" : `that leave ${entity}`;
     async function look() {
       if (gone || mine !== sampling) return;
       try {

@@ -1,4 +1,4 @@
-import { clock, count, duration, el, problem, replace } from "../dom.js";
+import { bytes, clock, count, duration, el, moment, problem, replace } from "../dom.js";
 import { patiently, picture, styled } from "./plan.js";
 
 export const title = "Queries";
@@ -6,7 +6,7 @@ export const order = 6;
 
 const PAGE = 50;
 const POLL_MS = 1000;
-const ORDERS = { registered: "as registered", name: "name", weight: "weight", staleness_s: "staleness", waiting_s: "waiting", cost_s: "cost" };
+const ORDERS = { registered: "as registered", name: "name", weight: "weight", staleness_s: "staleness", waiting_s: "waiting", cost_s: "cost", state_bytes: "state" };
 
 export async function render(root, api, params) {
   styled();
@@ -58,11 +58,12 @@ export async function render(root, api, params) {
   }
 
   function table(rows) {
-    const heads = [["name"], ["state"], ["weight", 1], ["staleness p99", 1], ["waiting", 1], ["cost per batch", 1], ["late rows", 1], ["complete from"], ["text"]];
+    const heads = [["name"], ["state"], ["weight", 1], ["staleness p99", 1], ["waiting", 1], ["cost per batch", 1], ["state size", 1], ["late rows", 1], ["complete from"], ["text"]];
     const line = (row) => el("tr", {},
       el("td", {}, el("a", { href: `#/queries?name=${encodeURIComponent(row.name)}`, onclick: (event) => { event.preventDefault(); show(row.name); } }, row.name)),
       el("td", { title: row.reason ?? "" }, row.reason ? `${row.state}: ${row.reason}` : row.state),
-      ...[count(row.weight), duration(row.staleness_s), duration(row.waiting_s), duration(row.cost_s), count(row.late)].map((each) => el("td", { class: "num" }, each)),
+      ...[[count(row.weight)], [duration(row.staleness_s)], [duration(row.waiting_s)], [duration(row.cost_s), costText(row)], [bytes(row.state_bytes), stateText(row)], [count(row.late)]]
+        .map(([each, title]) => el("td", { class: "num", title: title ?? null }, each)),
       el("td", {}, since(row.complete_from_us)), el("td", { class: "text", title: row.text }, row.text));
     return el("table", {}, el("thead", {}, el("tr", {}, heads.map(([name, num]) => el("th", { scope: "col", class: num ? "num" : null }, name)))),
       el("tbody", {}, rows.length ? rows.map(line) : el("tr", {}, el("td", { colSpan: heads.length }, "No query."))));
@@ -120,7 +121,7 @@ export async function render(root, api, params) {
         replace(said, problem(error));
       }
     };
-    const kept = found.state_parts.map((each) => el("li", {}, `${each.part}: ${each.keeps}`,
+    const kept = found.state_parts.map((each) => el("li", {}, `${each.part}: ${each.keeps}${each.bytes === null ? "" : `, ${bytes(each.bytes)}`}`,
       each.shared_with.length ? `; shared with ${each.shared_with.slice(0, 5).join(", ")}${each.shared_with.length > 5 ? ` and ${each.shared_with.length - 5} more` : ""}: 1/${each.shared_with.length + 1} of it` : ""));
     mine.frame = el("div", { class: "query-results query-scroll", tabindex: "0", role: "region", "aria-label": "results" });
     mine.pause = el("button", { "aria-pressed": "false", onclick: () => { mine.paused = !mine.paused; mine.pause.textContent = mine.paused ? "resume" : "pause"; mine.pause.setAttribute("aria-pressed", String(mine.paused)); } }, "pause");
@@ -136,7 +137,7 @@ export async function render(root, api, params) {
         el("a", { href: `#/plan?root=${encodeURIComponent(`query:${found.name}`)}${asked.job ? `&job=${encodeURIComponent(asked.job)}` : ""}` }, "plan"),
         el("button", { onclick: close }, "close")), said,
       found.accuracy.length ? el("ul", {}, found.accuracy.map((each) => el("li", {}, each))) : el("p", {}, found.state === "running" ? "Its results are exact." : ""),
-      el("h3", {}, "State"), kept.length ? el("ul", {}, kept) : el("p", {}, "It keeps no state."),
+      el("h3", {}, "Cost and state"), found.cost_s === null ? null : el("p", {}, costText(found)), found.state_bytes === null ? null : el("p", {}, stateText(found)), kept.length ? el("ul", {}, kept) : el("p", {}, "It keeps no state."),
       el("h3", {}, "Results"), el("div", { class: "plan-bar" }, mine.pause, el("label", {}, mine.sample, " sample from all over the table"), mine.note), mine.frame,
       el("h3", {}, "Plan"), el("div", { class: "plan-picture" }, picture(text)),
     ];
@@ -153,7 +154,7 @@ export async function render(root, api, params) {
           mine.version = rows.version;
           mine.note.textContent = `version ${count(rows.version)}; ${count(rows.rows.length)} of ${count(rows.total)} rows`;
           replace(mine.frame, el("table", {}, el("thead", {}, el("tr", {}, rows.columns.map((each, at) => el("th", { scope: "col", class: typeof rows.rows[0]?.[at] === "number" ? "num" : null }, each)))),
-            el("tbody", {}, rows.rows.map((row) => el("tr", {}, row.map((each) => el("td", { class: typeof each === "number" ? "num" : null }, cell(each))))))));
+            el("tbody", {}, rows.rows.map((row) => el("tr", {}, row.map((each, at) => cell(each, rows.types[at])))))));
         }
       } catch (error) {
         if (!gone && open === mine) replace(mine.frame, problem(error));
@@ -261,7 +262,27 @@ function since(us) {
   return us < -6e16 ? "the beginning" : clock(us);
 }
 
-function cell(value) {
-  if (value === null) return "null";
-  return typeof value === "object" ? JSON.stringify(value) : String(value);
+/** Return a cell for a value of a type of Polars. Where its text is shorter than the value, a title has the value. */
+function cell(value, type) {
+  const whole = value === null ? "null" : typeof value === "object" ? JSON.stringify(value) : String(value);
+  let text = whole;
+  if (typeof value === "number" && type.startsWith("Float")) text = String(Number(value.toPrecision(6)));
+  if (type.startsWith("Datetime")) text = moment(whole.replace(" ", "T").replace(/\+00:00$/, "Z"));
+  return el("td", { class: typeof value === "number" ? "num" : null, title: text === whole ? null : whole }, text);
+}
+
+/** Return the cost of a query in words; empty if nothing is known. */
+function costText({ cost_s, costs: { results_s, evaluation_s } }) {
+  if (cost_s === null) return "";
+  const results = results_s === null ? "" : `${duration(results_s)} to write its results, and `;
+  return `A batch takes ${results}${duration(evaluation_s.share)} to evaluate its parts: ${divided(evaluation_s, duration)}`;
+}
+
+function stateText({ state_bytes, costs }) {
+  return state_bytes === null ? "" : `Its parts keep ${bytes(state_bytes)}: ${divided(costs.state_bytes, bytes)}`;
+}
+
+function divided({ share, whole, alone }, text) {
+  const freed = `To drop the query frees ${alone ? text(alone) : "nothing"}.`;
+  return share === whole ? `no other query reads them. ${freed}` : `its share of ${text(whole)}, where each part counts by its number of readers. ${freed}`;
 }
