@@ -16,7 +16,7 @@ from rich.console import Console
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
-from ..core.feedback.offsets import journaled_counts
+from ..core.feedback.offsets import SourceCounts, journaled_counts
 from ..storage.folder import folder_at
 from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
@@ -96,8 +96,10 @@ def run(
             query = job.start(batch_duration=batch_duration, **trigger)
             messages.print(f"Running {len(statements)} definitions. Checkpoint: {place}", markup=False)
             try:
-                _wait(query, place, messages)
+                counts = _wait(query, place, messages)
                 code = 0
+                if counts is not None and counts.hint:
+                    messages.print(counts.hint, markup=False, soft_wrap=True)
             except KeyboardInterrupt:
                 code = INTERRUPTED if once else 0
             query.stop()
@@ -207,16 +209,17 @@ def _check(to: str, checkpoint: str, wanted: Sequence[Definition], storage: Mapp
         check_definitions(wanted, to, storage)
 
 
-def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> None:
-    """Wait for the end of a query, and show its batches."""
+def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> SourceCounts | None:
+    """Wait for the end of a query, show its batches, and return the counts as of the last one."""
     with progress("waiting for the first batch", console) as line:
         while not query.awaitTermination(1):
             last = query.lastProgress
-            if last is None:
-                continue
-            counts = journaled_counts(folder_at(checkpoint), last.batchId)
-            rows = "" if counts is None else f", {counts.received:,} rows read"
-            line.show(f"batch {last.batchId}{rows}")
+            if last is not None:
+                counts = journaled_counts(folder_at(checkpoint), last.batchId)
+                rows = "" if counts is None else f", {counts.received:,} rows read"
+                line.show(f"batch {last.batchId}{rows}")
+    last = query.lastProgress
+    return None if last is None else journaled_counts(folder_at(checkpoint), last.batchId)
 
 
 def checkpoint_of(to: str, checkpoint: str | None) -> str:

@@ -155,6 +155,8 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     console.print(", ".join([_applied(last), *how_rows_came(last)]))
     for line in feed_lines([summary for _, summary in commits]):
         console.print(line, style="dim")
+    if last.sources is not None and last.sources.hint:
+        console.print(last.sources.hint)
 
 
 def print_prometheus(path: str, storage: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...conf.errors import CheckpointError
 from ...storage.atomic_write import append_to, read_appended
 from ...storage.folder import TableFolder
+from ..watermark.bounds import AFTER_ALL
 from .checkpoint_layout import FEED_LISTS, times_folder
 from .reports import reported_states
 
@@ -278,6 +279,19 @@ class SourceCounts:
     late: int  # rows below their feed's low-watermark
     late_idle: int  # late rows that only the rule for silent feeds made late
     suspects: int  # rows kept from moving the watermark that no later row has confirmed yet
+    held: int = 0  # the last of the suspects, which the next rows may confirm
+
+    @property
+    def hint(self) -> str:
+        """The reason why windows stay open, and the remedy; nothing if the last rows are not suspect."""
+        if not self.held:
+            return ""
+        last = "row is" if self.held == 1 else f"{self.held:,} rows are"
+        return (
+            f"The last {last} suspect: too few later rows confirm times so far ahead. Windows that end there stay "
+            "open. If the times are right, set confirmations = 1 for the source. To close all windows at the end of "
+            "a run, set on_end = 'close'."
+        )
 
 
 def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
@@ -286,8 +300,9 @@ def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
     if not sources or not all(offset.get("looked") for offset in sources):
         return None
     feeds = [state for offset in sources for state in offset["progress"].values()]
-    names = [field.name for field in dataclasses.fields(SourceCounts)]
-    return SourceCounts(**{name: sum(state.get(name, 0) for state in feeds) for name in names})
+    names = ("received", "late", "late_idle", "suspects")
+    held = sum(len(state.get("run", ())) for state in feeds if state.get("bound") != AFTER_ALL)
+    return SourceCounts(*(sum(state.get(name, 0) for state in feeds) for name in names), held)
 
 
 def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:

@@ -158,7 +158,7 @@ def test_the_account_of_a_batch_counts_its_own_rows(tmp_path):
     (offsets / "0").write_text("v1\n{}\n" + json.dumps(stream.journal[-1]))
     assert journaled_counts(TableFolder(str(tmp_path)), 0) is None, "nobody has looked yet"
     stream.run()
-    assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(received=2, late=0, late_idle=0, suspects=2)
+    assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(2, 0, 0, suspects=2, held=2)
 
 
 def test_without_a_place_for_reports_the_driver_looks():

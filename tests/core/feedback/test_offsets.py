@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ from upstream.core.feedback.offsets import (
 )
 from upstream.core.rows.key import Key
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.core.watermark.policies import FeedProgress, Policy
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner, Offset
@@ -206,6 +208,20 @@ def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(
     assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(5, 1, 0, 2)
     (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"half')
     assert journaled_counts(TableFolder(str(tmp_path)), 1) is None
+
+
+def test_a_hint_counts_the_last_rows_that_no_row_confirms_yet():
+    far = FeedProgress(Policy("bounded"))
+    far.observe(np.arange(7) * 10**13)
+    ended = FeedProgress(Policy("bounded"))
+    ended.observe(np.array([1, 2]))
+    ended.close_batch(3)
+    ended.close()
+    offset = {"looked": True, "progress": {"far": far.snapshot(), "ended": ended.snapshot()}}
+    counts = counts_in([offset])
+    assert counts == SourceCounts(9, 0, 0, 6, held=4)
+    assert counts.hint.startswith("The last 4 rows are suspect: ")
+    assert SourceCounts(8, 0, 0, 352).hint == "", "an outlier among others holds nothing back"
 
 
 def test_a_query_resumes_after_its_last_complete_batch(tmp_path):
