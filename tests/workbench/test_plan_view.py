@@ -233,7 +233,7 @@ def test_the_parts_of_a_query_have_their_costs_and_divide_the_time_of_the_stages
     job.report(HostTimes(began_us, 0.5, 4.0, 5.0, 2))
     for shard in range(2):
         parts = [[key, [1, 2], 0.6, 0.4, 5, 100, "slices"], ["slices", [1], 0.3, 0.3, 1, 7, ""]]
-        write_report(folder, PartsReport(shard, 4, began_us + (1 + shard) * S, 1.0, {"e": (4, parts)}))
+        write_report(folder, PartsReport(shard, 4, began_us + S, 2.0, {"e": (4, parts)}))
     plan = asked(job, root="query:fast")
     (latest,) = [each for each in plan["nodes"] if each["title"] == "Latest"]
     assert figures(latest) == {"time of tasks per batch": 0.8, "rows changed": 10, "state": 214}
@@ -246,8 +246,8 @@ def test_the_parts_of_a_query_have_their_costs_and_divide_the_time_of_the_stages
         ("Spark's job", 1, 0.5, 3.5),
         ("read the streams", 2, 0.5, 0.5),
         ("first stage", 2, 1, 2),
-        ("Latest", 3, 1, pytest.approx(1.2)),
-        ("other parts", 3, pytest.approx(2.2), pytest.approx(0.6)),
+        ("Latest", 3, 1, pytest.approx(0.6)),
+        ("other parts", 3, pytest.approx(1.6), pytest.approx(0.3)),
         ("merge into the tables", 2, 3, 1),
         ("commit", 1, 4, 1),
     ]
