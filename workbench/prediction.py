@@ -206,7 +206,7 @@ def budget_advice(table: WatchedTable) -> str:
     gain = 1 - mean_us(best) / mean_us(rows)
     if gain < _WORTH:
         return f"Batches of {rows:,.0f} rows are near the best: only cheaper rows, or more cores, lower staleness."
-    return f"Batches of about {best:,.0f} rows in place of {rows:,.0f} would lower staleness by {gain:.0%}."
+    return f"Batches of about {best:,.0f} rows in place of {rows:,.0f} would lower staleness by {100 * gain:.0f} %."
 
 
 _WINDOWS, _FEWEST = 12, 5

@@ -374,10 +374,13 @@ def stalest(table: WatchedTable, count: int, by: Literal["age", "updates"] = "ag
     if table.checkpoint is None:
         return {"columns": [], "rows": [], "why": "The checkpoint of this table's query is not here."}
     try:
-        wanted = min(count, keys_in_reports(table.checkpoint)[1] or count)
-        return json_rows(stalest_keys(table.checkpoint, wanted, by=by))
+        most = keys_in_reports(table.checkpoint)[1]
+        if most:
+            return json_rows(stalest_keys(table.checkpoint, min(count, most), by=by))
+        why = "To see them, restart the query with .queue(stalest_keys=20)."
     except OptionError as error:
-        return {"columns": [], "rows": [], "why": str(error)}
+        why = f"{error.problem}."
+    return {"columns": [], "rows": [], "why": why}
 
 
 def shards(table: WatchedTable) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 for its pictures.
 """
 
+import base64
 import dataclasses
 import json
 import os
@@ -20,6 +21,8 @@ from upstream.core.feedback.ages import Ages
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.control import ControlReader, ControlRecord
 from upstream.core.feedback.reports import QueueReport, ServiceReport, write_report
+from upstream.core.rows.frames import to_frame
+from upstream.core.rows.system_column import TIMESTAMP
 from upstream.delta_format.append_table import DeadLetterWriter, letters_of
 from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.messages import Command, offset_of
@@ -60,6 +63,7 @@ class Scene(Sink):
     rows_per_batch: int = 120
     age_s: float = 0.8
     waiting: int = 0  # keys in a queue, which serves each row once; 0 for none
+    stalest_keys: int = 0  # those of each shard that the queue reports
     batches: int = 0
     seed: int = 7
 
@@ -190,9 +194,21 @@ class Scene(Sink):
                     oldest_us=oldest,
                     ages=ages,
                     allocated=4_096,
+                    stalest_keys=self._stalest(shard, oldest) if self.stalest_keys else None,
                 ),
             )
             write_report(folder, ServiceReport(shard, 500, self.now_us - SECOND, self.now_us - SECOND // 2))
+
+    def _stalest(self, shard: int, oldest_us: int) -> str:
+        count = self.stalest_keys
+        keys = pa.table(
+            {
+                "vehicle_id": self.random.choice(self.keys // 2, count, replace=False) * 2 + shard,
+                "first_arrival": pa.array(oldest_us + np.arange(count) * 37_000).cast(TIMESTAMP),
+                "covered": self.random.integers(1, 60, count),
+            }
+        )
+        return base64.b64encode(to_frame(keys.replace_schema_metadata({"k": str(count)}))).decode()
 
 
 def every_state(folder: Path, batches: int = 30) -> dict[str, Scene]:
@@ -204,7 +220,11 @@ def every_state(folder: Path, batches: int = 30) -> dict[str, Scene]:
     running = scene("running").history(batches).hold().dead_letters(7)
     late = scene("late", silent=("feed/vehicles/2.csv",), silent_from=batches // 3, age_s=2.0)
     late.history(batches, every_s=3).hold()
-    overloaded = scene("overloaded", waiting=4_812, keys=5_000, rows_per_batch=999, age_s=5.0).history(batches).hold()
+    overloaded = (
+        scene("overloaded", waiting=4_812, keys=5_000, rows_per_batch=999, age_s=5.0, stalest_keys=5)
+        .history(batches)
+        .hold()
+    )
     failed = scene("failed").history(batches)
     failed.hold(gone=True)
     ended = scene("ended").history(batches).hold().end()

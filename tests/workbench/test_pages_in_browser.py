@@ -191,6 +191,21 @@ def test_a_commit_is_on_the_page_at_once_and_none_is_missed_while_the_server_is_
     page.wait_for_selector(f"body[data-version='{missed[-1] + 1}']", timeout=WAIT)
 
 
+def test_a_page_that_is_open_before_there_is_a_table_shows_it(browser, tmp_path):
+    server, errors = WorkbenchServer(tmp_path).start(), []
+    page = browser.new_page()
+    page.on("console", lambda message: message.type == "error" and errors.append(message.text))
+    try:
+        page.goto(server.address)
+        page.wait_for_selector("text=No table yet", timeout=WAIT)
+        Scene(tmp_path).history(2).hold()
+        page.wait_for_selector(".verdict[data-state=running]", timeout=WAIT)
+    finally:
+        page.close()
+        server.kill()
+    assert errors == []
+
+
 def test_keys_lead_to_pages_and_a_pause_holds_updates(opened, live):
     page = opened("overview")
     page.keyboard.press("?")

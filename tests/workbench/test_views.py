@@ -139,6 +139,10 @@ def test_shards_with_the_most_rows_come_first(scenes):
     assert sum(rows) == watched(scenes["overloaded"]).last.keys
 
 
-def test_a_queue_that_reports_no_keys_says_how_to_have_them(scenes):
-    assert "stalest_keys=" in views.stalest(watched(scenes["overloaded"]), 5)["why"]
+def test_keys_of_the_queue_are_listed_as_it_reports_them_or_how_to_have_them(scenes, tmp_path):
+    found = views.stalest(watched(scenes["overloaded"]), 50)
+    assert [each["name"] for each in found["columns"]] == ["vehicle_id", "first_arrival", "age_s", "covered"]
+    assert len(found["rows"]) == 5, "each shard reports so many, so no more are sure to be the stalest"
+    silent = watched(Scene(tmp_path, waiting=90).history(1))
+    assert views.stalest(silent, 5)["why"] == "To see them, restart the query with .queue(stalest_keys=20)."
     assert "no queue has reported" in views.stalest(watched(scenes["running"]), 5)["why"]

@@ -11,6 +11,7 @@ let names = []; // of the pages that the server has
 let tables = [];
 let shown = null; // the page in view: {name, params, handle, disposed}
 let clockOffsetUs = 0;
+let seeking = null;
 
 /** An answer that is no answer, in the server's words. */
 class ApiError extends Error {
@@ -94,6 +95,7 @@ async function show() {
     mine.handle?.dispose?.();
   };
   shown = mine;
+  if (!table) seek();
   replace($("main"), el("h1", {}, page.title), root);
   if (other) {
     api.verdict = null;
@@ -207,6 +209,7 @@ function judge(found) {
 }
 
 async function header() {
+  if (!api.table) return;
   try {
     judge(await api.get("/overview"));
   } catch {
@@ -222,6 +225,16 @@ async function listTables() {
   api.checkpoints = found.checkpoints;
   replace($("tables"), tables.slice(0, 2000).map((each) => el("option", { value: each.name })));
   $("table").parentElement.hidden = tables.length < 2;
+}
+
+/** Look for a table until there is one. */
+function seek() {
+  clearTimeout(seeking);
+  seeking = setTimeout(async () => {
+    await listTables().catch(() => {});
+    if (tables.length) show();
+    else seek();
+  }, 1000);
 }
 
 function choose() {

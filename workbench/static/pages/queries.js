@@ -35,8 +35,10 @@ export async function render(root, api, params) {
       if (found.job === null) {
         head.textContent = "";
         const place = api.verdict?.location ?? "TABLE";
+        const { key } = await api.get("/why").catch(() => ({ key: [{ name: "KEY" }] }));
+        if (gone) return;
         replace(list, el("p", {}, "No job hosts queries here. Start one in another terminal, and open its page:"),
-          el("pre", {}, `echo "CREATE SOURCE updates FROM 'latest:${place}';" > job.sql\nupstream run job.sql --to lake --ui`));
+          el("pre", {}, `echo "CREATE SOURCE updates FROM 'latest:${place}' WITH (key = '${key.map((each) => each.name).join(", ")}');" > job.sql\nupstream run job.sql --to lake --ui`));
         return;
       }
       if (jobs.childElementCount !== found.jobs.length) replace(jobs, found.jobs.map((each) => el("option", { value: each }, each)));

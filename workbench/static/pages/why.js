@@ -1,4 +1,4 @@
-import { clock, count, duration, el, problem, replace } from "../dom.js";
+import { clock, count, duration, el, problem, replace, since } from "../dom.js";
 
 export const title = "Why";
 export const order = 5;
@@ -26,7 +26,7 @@ export async function render(root, api, params) {
     try {
       shown = await api.get("/why", { key: inputs.map((input) => `${input.name}=${input.value}`) });
       newer.textContent = "";
-      replace(answer, sections(shown));
+      replace(answer, sections(shown, api.now()));
     } catch (error) {
       newer.textContent = "";
       replace(answer, problem(error));
@@ -42,12 +42,12 @@ export async function render(root, api, params) {
   };
 }
 
-function sections(found) {
+function sections(found, nowUs) {
   const verdict = el("span", { class: `verdict ${STATES[found.verdict] ?? "bad"}` }, found.verdict);
   return [
     el("p", { class: "sentence" }, verdict, " ", found.sentence),
     part("The row", found.row && values(found.row)),
-    part("Its time from the event to the commit", found.way.length && [...way(found.way), facts(found)]),
+    part("Its time from the event to the commit", found.way.length && [...way(found.way, nowUs), facts(found)]),
     part("Not in the table yet", found.coming.length && table(["state", "place", "batch", "arrival"],
       found.coming.map((each) => [each.state, each.text, each.batch, clock(each.arrival_us)]))),
     part("Dropped by the source", Object.keys(found.refused).length && table(["rows", "reason"],
@@ -68,7 +68,7 @@ function part(name, content) {
   return content ? el("section", {}, el("h2", {}, name), content) : null;
 }
 
-function way(stretches) {
+function way(stretches, nowUs) {
   const whole = Math.max(stretches.reduce((sum, each) => sum + Math.max(each.seconds, 0), 0), 1e-6);
   const bar = el("div", { class: "way", role: "img", "aria-label": stretches.map((each) => `${each.name} ${duration(each.seconds)}`).join(", ") },
     stretches.map((each, at) => {
@@ -78,7 +78,7 @@ function way(stretches) {
     }));
   const sum = stretches.reduce((total, each) => total + each.seconds, 0);
   const rows = stretches.map((each, at) => [el("span", { class: `swatch ${PARTS[at % PARTS.length]}` }), each.name, duration(each.seconds), clock(each.to_us)]);
-  return [bar, table(["", "stretch", "time", "until"], [...rows, ["", "total", duration(sum), ""]])];
+  return [bar, table(["", "stretch", "time", "until"], [...rows, ["", "total", duration(sum), ""], ["", "since the commit", since(stretches.at(-1).to_us, nowUs), ""]])];
 }
 
 function facts(found) {
