@@ -103,7 +103,7 @@ def run(
             except KeyboardInterrupt:
                 code = INTERRUPTED if once else 0
             query.stop()
-            _print_tables(job)
+            _print_tables(job, storage)
         return code
 
     raise typer.Exit(with_log(log, work))
@@ -229,16 +229,22 @@ def checkpoint_of(to: str, checkpoint: str | None) -> str:
     return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")
 
 
-def _print_tables(job: Queries) -> None:
+def _print_tables(job: Queries, storage: Mapping[str, str]) -> None:
     import polars as pl
 
+    from ..delta_format.scan import open_table
     from ..hosting.registry import registry_now
+    from ..sink.figures.waits import complete_to
+    from .status import recent_commits
 
     for name, each in registry_now(job.checkpoint).queries.items():
         state = f"stopped: {each.reason or 'paused'}"
         if each.active:
             try:
-                state = f"rows: {job.scan(name).select(pl.len()).collect().item():,}"
+                state = f"{job.scan(name).select(pl.len()).collect().item():,} rows"
+                version = open_table(each.location, storage).version()
+                if commits := recent_commits(each.location, version, storage):
+                    state += f", complete to {complete_to(commits[-1][1])}"
             except TableError:
                 state = "no batch yet"
         typer.echo(f"{name}  {state}  {each.location}")

@@ -54,7 +54,7 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     first = run_command(*run, "--ui", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "The workbench is at http://127.0.0.1:" in first.stderr
-    assert f"fleet  rows: {len(expected(0))}" in first.stdout
+    assert f"fleet  {len(expected(0))} rows, complete to 2016-11-24 " in first.stdout
     assert fleet(tmp_path) == expected(0)
 
     # A later column of a feed is none of the job's.
