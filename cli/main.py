@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from inspect import getdoc
 from pathlib import Path
 from typing import Annotated
 
@@ -452,6 +454,12 @@ def options() -> None:
     from .options import options_reference
 
     sys.stdout.write(options_reference())
+
+
+for each in (app, commands, job_commands, sql_commands):
+    for command in each.registered_commands:
+        # Typer keeps the ends of lines, which are elsewhere on a terminal.
+        command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", getdoc(command.callback) or "")
 
 
 def _version(wanted: bool) -> None:

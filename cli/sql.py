@@ -69,6 +69,7 @@ def sql(
     statements: Annotated[
         str | None,
         typer.Argument(
+            metavar="STATEMENTS",
             help="Run these statements, separated by semicolons: CREATE SOURCE and others, and last the query to show. "
             "Without them, type statements at a prompt, or pipe them in; \\? lists them.",
             show_default=False,

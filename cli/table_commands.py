@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from ..conf.progress import progress
 from ..core.rows.key import KEY_OPTION
+from .failures import MISUSED, CommandFailure
 from .options import StorageOptions, duration, storage_options
 
 if TYPE_CHECKING:
@@ -21,7 +23,19 @@ if TYPE_CHECKING:
 
 commands = typer.Typer()
 
-_Table = Annotated[str, typer.Argument(help="Use the table in this folder, or at this address.")]
+
+def _folder(path: str) -> str:
+    """Refuse a file, such as the one of a job."""
+    if os.path.isfile(path):
+        run = f" To run its job, use `upstream run {path} --to FOLDER`." if path.endswith(".sql") else ""
+        raise CommandFailure(f"{path} is a file, and a table is a folder.{run}", MISUSED)
+    return path
+
+
+_Table = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", callback=_folder, help="Use the table in this folder, or at this address."),
+]
 
 
 class Format(str, enum.Enum):
@@ -140,7 +154,9 @@ def repair(
     table: Annotated[
         str,
         typer.Argument(
-            help="Repair the table in this folder, or at this address. First stop the query that writes to it."
+            metavar="TABLE",
+            callback=_folder,
+            help="Repair the table in this folder, or at this address. First stop the query that writes to it.",
         ),
     ],
     dry_run: Annotated[
@@ -202,7 +218,8 @@ def repair(
 def rebucket(
     table: _Table,
     buckets: Annotated[
-        int, typer.Argument(min=1, help="Set the number of parts: one for each 500,000 to 1 million keys.")
+        int,
+        typer.Argument(metavar="PARTS", min=1, help="Set the number of parts: one for each 500,000 to 1 million keys."),
     ],
     option: StorageOptions = None,
 ) -> None:
@@ -467,7 +484,9 @@ def list_commits(
 def set_controls(
     table: Annotated[
         str,
-        typer.Argument(help="Change the query that writes the table in this folder, or that has this checkpoint."),
+        typer.Argument(
+            metavar="TABLE", help="Change the query that writes the table in this folder, or that has this checkpoint."
+        ),
     ],
     changes: Annotated[
         list[str] | None,

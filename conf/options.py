@@ -184,7 +184,7 @@ def parse_options(
     if problems:
         raise OptionError(
             "; ".join(problems),
-            hint="correct the option" + ("s" if len(problems) > 1 else "") + "; docs/options.md lists all of them",
+            hint="correct the option" + ("s" if len(problems) > 1 else "") + "; `upstream options` lists all of them",
         )
     return [group(**values[group]) for group in groups]
 

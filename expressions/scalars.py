@@ -83,15 +83,15 @@ class ColumnScope:
         if table and table.lower() not in self._tables:
             known = sorted({each.table for each in self.columns if each.table})
             raise text.unknown(
-                at, f"there is no source '{table}' here", hint=near(table, known, all_of="the sources are")
+                at, f"there is no source '{table}' here", hint=near(table, known, all_of="use one of the sources")
             )
         if table:
             names = [each.name for each in self.columns if each.table.lower() == table.lower()]
             raise text.unknown(
-                at, f"'{table}' has no column '{name}'", hint=near(name, names, all_of="its columns are")
+                at, f"'{table}' has no column '{name}'", hint=near(name, names, all_of="use one of its columns")
             )
         names = [each.name for each in self.columns if each.plain]
-        raise text.unknown(at, f"there is no column '{name}'", hint=near(name, names, all_of="the columns are"))
+        raise text.unknown(at, f"there is no column '{name}'", hint=near(name, names, all_of="use one of the columns"))
 
 
 # Functions with another value at each evaluation: a replayed batch would have other rows.

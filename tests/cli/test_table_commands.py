@@ -30,6 +30,16 @@ def test_what_is_no_table_is_a_sentence(name, tmp_path):
     assert re.search("there is no (table|folder) .*nowhere", said)
 
 
+def test_a_file_of_a_job_is_for_another_command(tmp_path):
+    (tmp_path / "job.sql").write_text("")
+    assert "`upstream run job.sql --to FOLDER`" in refused("check", "job.sql", cwd=tmp_path)
+
+
+def test_help_breaks_its_lines_at_the_width_of_the_terminal(tmp_path):
+    said = done("run", "--help", cwd=tmp_path, COLUMNS="200")
+    assert " For any other change of the file, use upstream apply." in said
+
+
 @pytest.mark.parametrize("name", ["show", "maintain", "status", "commits"])
 def test_a_table_that_cannot_be_opened_is_a_sentence(name, tmp_path):
     damaged = tmp_path / "damaged" / "_delta_log"

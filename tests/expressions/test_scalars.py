@@ -62,7 +62,7 @@ def test_names_with_and_without_a_table_and_unknown_ones():
     for table, name, part in (
         ("", "x", "write a.x or b.x"),
         ("", "xx", "did you mean 'x'?"),
-        ("a", "q", "its columns are: x"),
+        ("a", "q", "use one of its columns: x"),
         ("c", "x", "there is no source 'c' here"),
     ):
         with pytest.raises(QueryRefusedError) as caught:
