@@ -38,6 +38,12 @@ def entry_place(version: int) -> str:
     return f"{_LOG}/{version:020d}.json"
 
 
+def newest_version(folder: TableFolder) -> int | None:
+    """Return the last version in a table's log; None without a log."""
+    names = (name for name in folder.names(_LOG) if name.endswith(".json") and name[:-5].isdigit())
+    return max((int(name[:-5]) for name in names), default=None)
+
+
 def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Action]:
     """Return the actions in a version's log entry, in order; with a `kind`, only from lines that contain it in quotes.
 

@@ -17,7 +17,6 @@ from ..conf.errors import CheckpointError, OptionError, SchemaError
 from ..conf.locations import checkpoint_location
 from ..expressions.places import near
 from ..operators.relations.plan.nodes import StoredTable, Stream
-from ..operators.tables.lookup import pinned_table
 from ..storage.atomic_write import NumberedFiles, write_whole
 from ..storage.folder import TableFolder
 
@@ -199,6 +198,8 @@ def pinned(name: str, location: str, storage: Mapping[str, str] | None = None) -
     The object store's options in `storage` do not become part of it. Raises SchemaError if a column has a type unknown
     to Spark, or all columns are UpStream's own.
     """
+    from ..operators.tables.lookup import pinned_table  # brings Spark
+
     version, columns = pinned_table(location, storage or {})
     own = pa.schema([field.with_nullable(True) for field in columns if not field.name.startswith(_OWN)])
     if not own.names:

@@ -6,12 +6,11 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row
 
 from ..conf.errors import CheckpointError
 from ..conf.locations import checkpoint_location
@@ -19,8 +18,10 @@ from ..core.feedback.control import CONTROL, SAMPLES
 from ..core.feedback.offsets import journaled_offsets
 from ..core.rows.frames import frames_column
 from ..operators.runtime.pack import PACKED
-from ..operators.runtime.shard_processor import batch_id
 from ..storage.folder import folder_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
 
 _CHECKPOINT = "upstream_queries"
 
@@ -91,6 +92,8 @@ class CommandOfTask:
     checkpoint: str
 
     def __call__(self) -> Command:
+        from ..operators.runtime.shard_processor import batch_id  # only tasks have Spark's batch
+
         return command_of_batch(self.checkpoint, batch_id())
 
 

@@ -492,7 +492,7 @@ def routes(bench: Bench) -> list[Route]:
         return tables(request).sample(request.path_params["name"])
 
     return [
-        bench.endpoint("/api/v1/samples/{name:path}", sample),
-        bench.endpoint("/api/v1/entities", entities),
-        bench.endpoint("/api/v1/entities/{name:path}", entity, methods=["GET", "PATCH"]),
+        bench.endpoint("/api/v1/samples/{name:path}", sample, apart=True),
+        bench.endpoint("/api/v1/entities", entities, apart=True),
+        bench.endpoint("/api/v1/entities/{name:path}", entity, methods=["GET", "PATCH"], apart=True),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -19,6 +20,7 @@ PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFa
 _PER_OCTAVE, BUCKETS_SCHEMA = 8, 3
 # An octave each, from 1/1024 s to 18 hours: the bins' own bounds, so no count is a guess.
 _CLASSIC = range(0, 27 * _PER_OCTAVE, _PER_OCTAVE)
+_BOUNDS = [(last, bin_bound_s(last)) for last in _CLASSIC]
 # Bin n of the ages is the bucket n - 80: (2^((n - 81) / 8), 2^((n - 80) / 8)] seconds.
 _FIRST_BIN = 10 * _PER_OCTAVE
 _UNITS = ("seconds", "bytes")
@@ -36,8 +38,12 @@ class MetricFamily:
 
 def classic_buckets(ages: Ages) -> Iterator[tuple[float, int]]:
     """Yield bounds in seconds, each with the number of ages below it; the last one is infinite."""
-    for last in _CLASSIC:
-        yield bin_bound_s(last), sum(count for number, count in ages.bins.items() if number <= last)
+    left, at, upto = sorted(ages.bins.items()), 0, 0
+    for last, bound in _BOUNDS:
+        while at < len(left) and left[at][0] <= last:
+            upto += left[at][1]
+            at += 1
+        yield bound, upto
     yield float("inf"), ages.count
 
 
@@ -84,24 +90,28 @@ def _family(family: MetricFamily, name: str, unit: Sequence[str]) -> Iterator[st
     yield f"# HELP {name} {_escaped(family.help)}"
     yield f"# TYPE {name} {family.kind}"
     yield from unit
+    sample = f"{family.name}{_suffix(family)}"
     for labels, value in family.samples:
+        pairs = _pairs(labels)
         if not isinstance(value, Ages):
-            yield f"{family.name}{_suffix(family)}{_labels(labels)} {_number(value)}"
+            yield f"{sample}{{{pairs}}} {_number(value)}"
             continue
+        bucket = f"{family.name}_bucket{{{pairs}{',' if pairs else ''}le="
         for bound, upto in classic_buckets(value):
-            yield f"{family.name}_bucket{_labels({**labels, 'le': _number(bound)})} {upto}"
-        yield f"{family.name}_sum{_labels(labels)} {_number(value.total_s)}"
-        yield f"{family.name}_count{_labels(labels)} {value.count}"
+            yield f'{bucket}"{_number(bound)}"}} {upto}'
+        yield f"{family.name}_sum{{{pairs}}} {_number(value.total_s)}"
+        yield f"{family.name}_count{{{pairs}}} {value.count}"
 
 
 def _suffix(family: MetricFamily) -> str:
     return "_total" if family.kind == "counter" else ""
 
 
-def _labels(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+def _pairs(labels: Labels) -> str:
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in labels.items()])
 
 
+@functools.lru_cache(1 << 12)  # a table's name is in each of its samples
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 

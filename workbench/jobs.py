@@ -87,7 +87,8 @@ class HostedJob:
     def table_of(self, watch: Watch, query: str) -> WatchedTable | None:
         """Return the watched table of a query; None before its first batch."""
         place = self.settings.table_of(self.spelled(query))
-        return next((each for each in watch.tables() if each.location.rstrip("/") == place.rstrip("/")), None)
+        found = next((each for each in watch.tables() if each.location.rstrip("/") == place.rstrip("/")), None)
+        return None if found is None else watch.shown(found.name)
 
 
 class _UndecidedError(Exception):

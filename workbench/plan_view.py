@@ -422,15 +422,18 @@ def routes(bench: Bench) -> list[Route]:
 
         return answer
 
-    base = "/api/v1/queries"
+    def binds(request: Request) -> bool:
+        return job_of(bench.watch, request.query_params.get("job"), request.query_params.get("table")) is not None
+
+    base, hosted = "/api/v1/queries", f"{__package__}.query_view"
     return [
-        bench.endpoint("/api/v1/plan", plan),
-        bench.endpoint("/api/v1/plan.svg", picture),
-        bench.endpoint(base, of_queries("query_list")),
-        bench.endpoint(base, of_queries("change"), methods=["POST"]),
-        bench.endpoint(f"{base}-words", of_queries("words")),
-        bench.endpoint(f"{base}-plan", of_queries("explained")),
-        bench.endpoint(f"{base}/{{name}}", of_queries("query_detail")),
-        bench.endpoint(f"{base}/{{name}}", of_queries("change"), methods=["PATCH", "DELETE"]),
-        bench.endpoint(f"{base}/{{name}}/results", of_queries("query_results")),
+        bench.endpoint("/api/v1/plan", plan, apart=binds, needs=hosted),
+        bench.endpoint("/api/v1/plan.svg", picture, apart=binds, needs=hosted),
+        bench.endpoint(base, of_queries("query_list"), apart=True, needs=hosted),
+        bench.endpoint(base, of_queries("change"), methods=["POST"], apart=True, needs=hosted),
+        bench.endpoint(f"{base}-words", of_queries("words"), apart=True, needs=hosted),
+        bench.endpoint(f"{base}-plan", of_queries("explained"), apart=True, needs=hosted),
+        bench.endpoint(f"{base}/{{name}}", of_queries("query_detail"), apart=True, needs=hosted),
+        bench.endpoint(f"{base}/{{name}}", of_queries("change"), methods=["PATCH", "DELETE"], apart=True, needs=hosted),
+        bench.endpoint(f"{base}/{{name}}/results", of_queries("query_results"), apart=True, needs=hosted),
     ]

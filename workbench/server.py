@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import socket
 import threading
@@ -24,10 +23,10 @@ from typing_extensions import Self
 
 from ..conf.errors import OptionError, UpstreamError
 from . import control, metrics, plan_view, prediction, table_view, views, why
-from .bench import Bench, Conflict, problem
+from .bench import AnswerProcess, Bench, failure
 from .events import reading
 from .security import Guard
-from .watch import UnknownNameError, Watch
+from .watch import Watch
 
 if TYPE_CHECKING:
     import uvicorn
@@ -40,20 +39,11 @@ _END_S = 3.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
 _FEATURES = (views, table_view, prediction, control, metrics, plan_view, why)
-
-_log = logging.getLogger(__name__)
+_APART = (views, table_view, control, plan_view, why)  # have routes of the answering process
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    if isinstance(error, HTTPException):
-        return problem(error.status_code, error.detail)
-    if isinstance(error, UpstreamError):
-        status = 404 if isinstance(error, UnknownNameError) else 409 if isinstance(error, Conflict) else 400
-        return problem(status, error.problem, expected=error.expected, hint=error.hint)
-    if isinstance(error, FileNotFoundError):
-        return problem(404, "a file of the table has just been removed", hint="try again")
-    _log.exception("a request failed")
-    return problem(500, "the request failed", hint="see the log of `upstream ui`")
+    return failure(error)
 
 
 class _Static(StaticFiles):
@@ -63,7 +53,9 @@ class _Static(StaticFiles):
         return answer
 
 
-def create_app(watch: Watch, *, token: str, hosts: Collection[str] = _LOOPBACK, control: bool = True) -> Starlette:
+def create_app(
+    watch: Watch, *, token: str, hosts: Collection[str] = _LOOPBACK, control: bool = True, apart: bool = False
+) -> Starlette:
     """Return the application.
 
     Parameters
@@ -76,13 +68,19 @@ def create_app(watch: Watch, *, token: str, hosts: Collection[str] = _LOOPBACK, 
         Names by which clients may reach it.
     control : bool
         Whether it takes changes.
+    apart : bool
+        Whether a process of its own reads rows and plans queries.
     """
-    bench = Bench(watch, control=control)
+    names = [each.__name__ for each in _APART]
+    process = AnswerProcess(names, watch.locations, watch.storage, control=control) if apart else None
+    bench = Bench(watch, control=control, process=process)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with reading(bench.events):
             yield
+        if process is not None:
+            process.stop()
 
     async def index(_: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
@@ -95,7 +93,10 @@ def create_app(watch: Watch, *, token: str, hosts: Collection[str] = _LOOPBACK, 
             bench.endpoint("/api/v1/tables", lambda _: _tables(bench)),
             Mount("/static", _Static(directory=STATIC)),
         ],
-        middleware=[Middleware(Guard, token=token, hosts=[*hosts]), Middleware(GZipMiddleware, minimum_size=2048)],
+        middleware=[
+            Middleware(Guard, token=token, hosts=[*hosts]),
+            Middleware(GZipMiddleware, minimum_size=2048, compresslevel=3),
+        ],
         exception_handlers=dict.fromkeys((HTTPException, UpstreamError, FileNotFoundError, Exception), _refused),
         lifespan=lifespan,
     )
@@ -195,7 +196,7 @@ def _server(
     listener = listen(host, port)
     shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 compared, not listened on
     hosts = {*_LOOPBACK, host, socket.gethostname()}
-    app = create_app(watch, token=token, hosts=hosts, control=control)
+    app = create_app(watch, token=token, hosts=hosts, control=control, apart=True)
     at = f"[{shown}]" if ":" in shown else shown
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on")
     return uvicorn.Server(config), listener, f"http://{at}:{listener.getsockname()[1]}/?token={token}"

@@ -312,8 +312,8 @@ def routes(bench: Bench) -> list[Route]:
         return letters(table, limit, count_of(request, "offset", 0, 1 << 40), request.query_params.get("reason", ""))
 
     return [
-        bench.endpoint("/api/v1/table/rows", of_table(rows)),
-        bench.endpoint("/api/v1/table/keys", of_table(key)),
-        bench.endpoint("/api/v1/table/files", of_table(lambda table, _: table_files(table))),
-        bench.endpoint("/api/v1/letters", of_table(dead)),
+        bench.endpoint("/api/v1/table/rows", of_table(rows), apart=True, needs="polars"),
+        bench.endpoint("/api/v1/table/keys", of_table(key), apart=True, needs="polars"),
+        bench.endpoint("/api/v1/table/files", of_table(lambda table, _: table_files(table)), apart=True),
+        bench.endpoint("/api/v1/letters", of_table(dead), apart=True),
     ]

@@ -475,7 +475,7 @@ def routes(bench: Bench) -> list[Route]:
         bench.endpoint("/api/v1/summaries", history),
         bench.endpoint("/api/v1/heatmap", ages),
         bench.endpoint("/api/v1/feeds", lambda request: feeds(table(request), bench.watch.clock_us())),
-        bench.endpoint("/api/v1/stalest", top),
-        bench.endpoint("/api/v1/shards", lambda request: shards(table(request))),
+        bench.endpoint("/api/v1/stalest", top, apart=True),
+        bench.endpoint("/api/v1/shards", lambda request: shards(table(request)), apart=True),
         bench.endpoint("/api/v1/run", lambda request: run(table(request))),
     ]

@@ -16,11 +16,11 @@ from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from ..conf.units import now_us
 from ..core.feedback.ages import Ages
-from ..delta_format.log import entry_place
+from ..delta_format.log import entry_place, newest_version
 from ..sink.figures.summary import CommitSummary, complete_up_to_us, read_summaries
 from ..storage.folder import TableFolder
 
-__all__ = ["Point", "UnknownNameError", "Watch", "WatchedTable", "checkpoint_of"]
+__all__ = ["Point", "UnknownNameError", "Watch", "WatchCopy", "WatchedTable", "checkpoint_of"]
 
 _LOG = "_delta_log"
 _DEPTH = 3
@@ -200,14 +200,14 @@ class WatchedTable:
         with self._reading:
             begun = self.version
             if begun >= 0 and not self.folder.has(entry_place(begun)):
-                newest = self._newest()
+                newest = newest_version(self.folder)
                 if newest is None or newest < begun:  # another table is in its place
                     with self._lock:
                         self._recent.clear()
                         self._points.clear()
                     begun = -1
             if begun < 0:
-                newest = self._newest()
+                newest = newest_version(self.folder)
                 begun = -1 if newest is None else max(newest - (self._recent.maxlen or 0) * 3 // 2, -1)
             # Only entries that are there before the log is read are sure to be among those that it gives.
             there = self._read_to(begun)
@@ -234,10 +234,6 @@ class WatchedTable:
         while self.folder.is_local and self.folder.has(entry_place(version + 1)):
             version += 1
         return version
-
-    def _newest(self) -> int | None:
-        names = (name for name in self.folder.names(_LOG) if name.endswith(".json") and name[:-5].isdigit())
-        return max((int(name[:-5]) for name in names), default=None)
 
 
 def _coarser(points: list[Point], limit: int) -> list[Point]:
@@ -380,6 +376,29 @@ class Watch:
             if name not in self._tables:
                 return name
         raise AssertionError("unreachable: locations differ")
+
+
+class WatchCopy(Watch):
+    """The tables and checkpoints that another process has found, each read when it is requested."""
+
+    def search(self) -> None:
+        """Leave the search to the other process."""
+
+    def take(self, tables: Sequence[tuple[str, str]], checkpoints: Sequence[str]) -> None:
+        """Watch the tables of these names and locations from now on."""
+        known, self.checkpoints = self._tables, [*checkpoints]
+        self._tables = {
+            name: known[name]
+            if name in known and known[name].location == location
+            else WatchedTable(name, location, self.storage, points=_FEW_POINTS, commits=_COMMITS)
+            for name, location in tables
+        }
+
+    def shown(self, name: str | None = None) -> WatchedTable:
+        """Return a table with its commits up to now; raise UnknownNameError."""
+        table = self.table(name)
+        self._read(table)
+        return table
 
 
 def _found(location: str, storage: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -579,7 +579,7 @@ def _event(kind: str, commit: Commit, row: KeyRow | None) -> dict[str, Any]:
 
 def routes(bench: Bench) -> list[Route]:
     """Return the route of the page."""
-    return [bench.endpoint("/api/v1/why", partial(_answered, bench))]
+    return [bench.endpoint("/api/v1/why", partial(_answered, bench), apart=True)]
 
 
 def _answered(bench: Bench, request: Request) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from ...conf.errors import MalformedRowError
 from ...core.feedback.reports import FeedReport, FeedReports
@@ -39,6 +38,8 @@ def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches
     """
 
     def run(batches: Batches) -> Batches:
+        from pyspark import TaskContext  # not for readers of this module's names, such as the workbench
+
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         for number, table in enumerate(some_at_once(batches)):

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 
 from ...conf.errors import SchemaError
 from ...conf.units import now_us
@@ -92,6 +91,8 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
     """
 
     def run(batches: Batches) -> Batches:
+        from pyspark import TaskContext  # the workbench reads reports without Spark
+
         rows, began_us = 0, 0
         for batch in batches:
             for frame in batch.column("frame"):

@@ -19,6 +19,7 @@ from upstream.hosting.messages import (
     offset_of,
     read_messages,
 )
+from upstream.operators.runtime import shard_processor
 
 
 def test_a_control_has_its_kind_and_one_text_for_equal_values():
@@ -108,5 +109,5 @@ def test_what_is_no_batch_of_queries_is_told(tmp_path):
 
 def test_a_task_asks_for_the_command_of_its_own_batch(tmp_path, monkeypatch):
     write_offsets(tmp_path, 6, offset_of(str(tmp_path), 2))
-    monkeypatch.setattr(messages, "batch_id", lambda: 6)
+    monkeypatch.setattr(shard_processor, "batch_id", lambda: 6)
     assert CommandOfTask(str(tmp_path))() == Command(6, 2)

@@ -75,11 +75,11 @@ class WorkbenchServer:
         self.process.kill()
         self.process.wait()
 
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", headers=_HEADERS, timeout=20)
+
     def _answers(self) -> bool:
         with contextlib.suppress(httpx.HTTPError):
-            answer = httpx.get(
-                f"http://127.0.0.1:{self.port}/api/v1/tables", headers={"Authorization": f"Bearer {TOKEN}"}
-            )
-            return answer.status_code == 200
+            return self.get("/api/v1/tables").status_code == 200
         time.sleep(0.02)
         return False

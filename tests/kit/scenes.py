@@ -174,7 +174,9 @@ class Scene(Sink):
         head = json.dumps({"batchTimestampMs": (self.now_us - 560_000) // 1000})
         place = self.checkpoint / "offsets"
         place.mkdir(exist_ok=True)
-        (place / str(batch)).write_text("\n".join(["v1", head, json.dumps(offset)]))
+        written = place / f".{batch}.tmp"
+        written.write_text("\n".join(["v1", head, json.dumps(offset)]))
+        written.rename(place / str(batch))  # as Spark: no reader sees a part
 
     def _report(self, batch: int) -> None:
         folder, oldest = queue_folder(str(self.checkpoint)), self.now_us - int(12 * SECOND)

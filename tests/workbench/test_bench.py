@@ -1,16 +1,23 @@
 """Routes for plain functions: numbers of a request, values that JSON lacks, and the limit of time."""
 
+import contextlib
+import os
+import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
 import pytest
+from kit.sink import Sink
+from kit.waiting import wait_for
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
 from upstream.workbench import bench as bench_of
-from upstream.workbench.bench import Bench, count_of
+from upstream.workbench import table_view
+from upstream.workbench.bench import AnswerProcess, Bench, count_of
 from upstream.workbench.watch import Watch
 
 
@@ -49,3 +56,31 @@ def test_an_answer_that_takes_too_long_is_given_up(answered, monkeypatch):
     monkeypatch.setattr(bench_of, "_LIMIT_S", 0.05)
     assert answered(lambda _: done.wait(10)).status_code == 503
     done.set()
+
+
+def test_a_process_answers_until_it_is_idle_and_another_one_follows_a_crash(tmp_path):
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    watch = Watch([str(tmp_path)], {})
+    given = [table_view.__name__], watch.locations, {}
+    with answering(watch, AnswerProcess(*given, control=True, idle_s=0.0)) as (client, process):
+        assert client.get("/api/v1/table/rows").json()["rows"] == [[1, 10, "a"]]
+        wait_for(lambda: process.pid is None, what="the end of an idle process")
+    with answering(watch, AnswerProcess(*given, control=True)) as (client, process), ThreadPoolExecutor() as pool:
+        assert client.get("/api/v1/table/rows?limit=many").json()["expected"] == "a whole number from 0 to 500"
+        os.kill(process.pid, signal.SIGSTOP)
+        coming = pool.submit(client.get, "/api/v1/table/rows")
+        wait_for(lambda: process.waiting, what="the request")
+        os.kill(process.pid, signal.SIGKILL)
+        assert (coming.result().status_code, coming.result().json()["hint"]) == (503, "try again")
+        sink.batch(1, [sink.rows([(1, 11, "b")], seq=1)])
+        assert client.get("/api/v1/table/rows").json()["rows"] == [[1, 11, "b"]]
+    wait_for(lambda: process.pid is None, what="the end of a process that was stopped")
+
+
+@contextlib.contextmanager
+def answering(watch, process):
+    routes = table_view.routes(Bench(watch, control=True, process=process))
+    with TestClient(Starlette(routes=routes)) as client:
+        yield client, process
+    process.stop()

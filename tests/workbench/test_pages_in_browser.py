@@ -2,16 +2,20 @@
 
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from kit.browser import WorkbenchServer, browser_program, chromium
 from kit.scenes import Scene, every_state, hosted_job
 from kit.sink import Sink
 from kit.waiting import wait_for
+from starlette.routing import Route
 
 from upstream.conf.process_identity import Process
 from upstream.core.feedback.checkpoint_layout import SparkApplication
 from upstream.storage.folder import TableFolder
+from upstream.workbench.server import create_app
+from upstream.workbench.watch import Watch
 
 PROGRAM = browser_program()
 PAGES = ("overview", "freshness", "inputs", "plan", "why", "queries", "top", "table", "whatif", "control", "letters")
@@ -233,6 +237,27 @@ def test_a_table_of_a_million_keys_is_looked_into(opened):
     page.fill("#key", "999999")
     page.press("#key", "Enter")
     wait_for(lambda: "999999" in page.query_selector_all("main .grid")[1].inner_text())
+
+
+def test_whatever_is_opened_the_server_stays_small(server, folder):
+    routes = create_app(Watch([str(folder)], {}), token="t").routes
+    plain = [each.path for each in routes if isinstance(each, Route) and "GET" in (each.methods or ())]
+    plain = [each for each in plain if "{" not in each and each != "/api/v1/events"]
+    assert len(plain) > 20
+    large = [f"table/{each}" for each in ("keys?key=k=7", "rows?where=v>'a' AND k>7")] + ["why?key=k=7"]
+    queries = ("queries/fast", "queries/fast/results", "plan?job=cp&root=query:fast")
+    for path in (
+        *(f"{each}?table=positions&text=SELECT speed FROM LATEST(buses)" for each in plain),
+        *(f"/api/v1/{each}&table=large/table" for each in large),
+        *(f"/api/v1/{each}" for each in queries),
+    ):
+        answer = server.get(path)
+        assert answer.status_code == 200 or path.startswith("/healthz"), f"{path}: {answer.text}"
+    process = Path(f"/proc/{server.process.pid}")
+    held = (process / "smaps_rollup").read_text()
+    assert int(held.partition("Rss:")[2].split()[0]) < 130_000, held
+    mapped = (process / "maps").read_text()
+    assert [each for each in ("pyarrow", "polars", "deltalake", "pandas") if f"/{each}" in mapped] == ["pyarrow"]
 
 
 def test_text_of_a_table_is_never_markup(opened):
