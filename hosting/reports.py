@@ -195,6 +195,10 @@ class PartCost(NamedTuple):
     bytes: int
     slices: str = ""  # the key of the part that has its slices
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, self.slices) if self.slices else (self.key,)
+
     def plus(self, other: PartCost) -> PartCost:
         return self._replace(
             spent_s=self.spent_s + other.spent_s,
@@ -221,12 +225,11 @@ def part_costs(reports: Iterable[Iterable[PartsReport]], batch: int | None = Non
     return found
 
 
-def state_bytes(key: str, costs: Mapping[str, PartCost]) -> int | None:
-    """Return the bytes of a part's state with its slices; None if no batch has evaluated it."""
-    if key not in costs:
-        return None
-    slices = costs.get(costs[key].slices)
-    return costs[key].bytes + (slices.bytes if slices is not None else 0)
+def cost_with_slices(key: str, costs: Mapping[str, PartCost]) -> PartCost | None:
+    """Return the cost of a part and its slices; None if no batch has evaluated it."""
+    cost = costs.get(key)
+    slices = None if cost is None else costs.get(cost.slices)
+    return cost if cost is None or slices is None else cost.plus(slices._replace(rows=0))
 
 
 @dataclasses.dataclass

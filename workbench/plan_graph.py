@@ -342,13 +342,13 @@ def hosted_graph(
 
 
 def _with_cost(node: PlanNode, key: str, costs: Mapping[str, PartCost]) -> PlanNode:
-    if key not in costs:
-        return node
-    from ..hosting.reports import state_bytes
+    from ..hosting.reports import cost_with_slices
 
-    cost, size = costs[key], state_bytes(key, costs)
+    cost = cost_with_slices(key, costs)
+    if cost is None:
+        return node
     figures: list[Figure] = [("time of tasks per batch", cost.average_s, "s"), ("rows changed", cost.rows, "rows")]
-    figures += [("state", size, "bytes")] if size else []
+    figures += [("state", cost.bytes, "bytes")] if cost.bytes else []
     return dataclasses.replace(node, figures=tuple(figures), part=key, sample=f"{PART}/{key}")
 
 

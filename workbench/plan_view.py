@@ -256,8 +256,9 @@ def plan_of_job(
         reads = {name: each.query.reads for name, each in registry.active.items()}
         graph = job_graph(reads, streams, limit)
         return PlanView(graph, "", None, [], {}, None, len(reads), spans=hosted_spans(job.folder, host, parts, {}))
-    graph = hosted_graph(queries, registry, host.queries, streams, now_us, part_costs(parts) if latest else {})
-    titles = {each.part: each.title for each in graph.nodes.values() if each.part}
+    costs = part_costs(parts) if latest else {}
+    graph = hosted_graph(queries, registry, host.queries, streams, now_us, costs)
+    titles = {key: each.title for each in graph.nodes.values() if each.part for key in costs[each.part].keys}
     spans: Sequence[BatchSpan] = ()
     if not text:
         spans = _spans(job.folder, seen) if seen and not latest else hosted_spans(job.folder, host, parts, titles)

@@ -20,10 +20,10 @@ from ..hosting.reports import (
     QueryCost,
     QueryReport,
     Reports,
+    cost_with_slices,
     part_costs,
     part_reports,
     query_costs,
-    state_bytes,
 )
 from ..hosting.shared_parts import explain_among, shared_parts
 from ..hosting.table_merge import GivenForTables
@@ -200,7 +200,7 @@ def query_detail(bench: Bench, request: Request) -> dict[str, Any]:
     costs = part_costs(reports)
     kept = [
         {
-            "bytes": state_bytes(each.key, costs),
+            "bytes": None if (cost := cost_with_slices(each.key, costs)) is None else cost.bytes,
             "part": each.text,
             "keeps": each.keeps,
             "shared_with": each.shared.whole,

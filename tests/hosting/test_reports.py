@@ -14,10 +14,10 @@ from upstream.hosting.reports import (
     QueryCost,
     QueryReport,
     Reports,
+    cost_with_slices,
     listed,
     part_costs,
     query_costs,
-    state_bytes,
 )
 from upstream.storage.folder import folder_at
 
@@ -79,7 +79,10 @@ def test_a_part_counts_for_each_of_its_readers_and_alone_for_its_only_one():
     assert part_costs([[one, other]], 3).keys() == {"shared"}, "the other part had no work in that batch"
     assert part_costs([[one, other]], 3)["shared"].spent_s == 0.2
     slices = {"slices": costs["own"]._replace(bytes=7), "windows": costs["own"]._replace(slices="slices")}
-    assert (state_bytes("windows", slices), state_bytes("none", slices)) == (13, None)
+    windows = cost_with_slices("windows", slices)
+    assert windows is not None
+    assert (windows.rows, windows.bytes, windows.average_s, windows.keys) == (1, 13, 0.2, ("own", "slices"))
+    assert cost_with_slices("none", slices) is None
 
 
 def test_costs_and_durations_fade(tmp_path):
