@@ -583,12 +583,12 @@ def routes(bench: Bench) -> list[Route]:
 
 
 def _answered(bench: Bench, request: Request) -> dict[str, Any]:
-    """Answer for a key; without one, return the columns of the table's key."""
+    """Answer for a key; without one, return the columns of the table's key, and of its event time."""
     table = bench.watch.shown(request.query_params.get("table"))
     given = request.query_params.getlist("key")
     if not given:
         _, _, layout = recorded_layout(table.location, table.storage)
         kinds = zip(layout.key, layout.key_types, strict=True)
-        return {"key": [{"name": name, "type": str(kind)} for name, kind in kinds]}
+        return {"key": [{"name": name, "type": str(kind)} for name, kind in kinds], "event_time": layout.time}
     answer = explain_key(table.location, given, storage=table.storage, checkpoint=table.checkpoint)
     return answer.to_json()

@@ -133,7 +133,7 @@ def test_the_page_asks_and_is_answered(two):
     watch = Watch([str(two.sink.folder)], {})
     watch.refresh()
     with TestClient(create_app(watch, token="t"), "http://localhost", headers=BEARER) as client:
-        assert client.get("/api/v1/why").json() == {"key": [{"name": "k", "type": "int64"}]}
+        assert client.get("/api/v1/why").json() == {"key": [{"name": "k", "type": "int64"}], "event_time": "t"}
         found = client.get("/api/v1/why", params={"key": "k=1"}).json()
         assert (found["verdict"], found["superseded"], found["decided"]["line"]) == ("present", 2, 1)
         assert sum(each["seconds"] for each in found["way"]) == pytest.approx(found["commit"]["at_us"] / 1e6 - T / 1e6)

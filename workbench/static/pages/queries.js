@@ -35,10 +35,12 @@ export async function render(root, api, params) {
       if (found.job === null) {
         head.textContent = "";
         const place = api.verdict?.location ?? "TABLE";
-        const { key } = await api.get("/why").catch(() => ({ key: [{ name: "KEY" }] }));
+        const unknown = { key: [{ name: "KEY" }], event_time: null };
+        const keyed = api.table ? await api.get("/why").catch(() => unknown) : unknown;
+        const names = { key: keyed.key.map((each) => each.name).join(", "), event_time: keyed.event_time ?? "TIME" };
         if (gone) return;
         replace(list, el("p", {}, "No job hosts queries here. Start one in another terminal, and open its page:"),
-          el("pre", {}, `echo "CREATE SOURCE updates FROM 'latest:${place}' WITH (key = '${key.map((each) => each.name).join(", ")}');" > job.sql\nupstream run job.sql --to lake --ui`));
+          el("pre", {}, `echo "CREATE SOURCE updates FROM 'latest:${place}' WITH (key = '${names.key}', event_time = '${names.event_time}');" > job.sql\nupstream run job.sql --to lake --ui`));
         return;
       }
       if (jobs.childElementCount !== found.jobs.length) replace(jobs, found.jobs.map((each) => el("option", { value: each }, each)));
