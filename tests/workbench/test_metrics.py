@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
 from upstream.core.feedback.ages import Ages
+from upstream.workbench import metrics
 from upstream.workbench.metrics import MOST_PARTITIONS, OTHER, MetricsCollector, partition_lags
 from upstream.workbench.server import create_app
 from upstream.workbench.watch import Watch
@@ -192,3 +193,19 @@ def test_a_waiting_query_and_an_ended_one_are_healthy_and_nothing_at_all_is_not(
     ) as client:
         assert client.get("/healthz", headers={"Authorization": "Bearer t"}).status_code == 503
         assert client.get("/healthz").status_code == 401
+
+
+def test_with_too_many_tables_for_a_scrape_each_is_read_in_its_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "_READING_S", 0.0)
+    tables = [ObservedTable(tmp_path / name) for name in ("a", "b", "c")]
+    for at_us in range(NOW, NOW + 3 * S, S):
+        for each in tables:
+            each.commit(at_us)
+    watch = Watch([str(tmp_path)], {})
+    watch.refresh()
+    collector = MetricsCollector(watch, 0)
+    read = []
+    for turn in range(1, 4):
+        found = {each.name for each in collector.tables(NOW + turn * 60 * S) if each.nearby.writer is not None}
+        read.append(len(found))
+    assert read == [1, 2, 3]
