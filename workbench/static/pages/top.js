@@ -1,9 +1,11 @@
 // The worst first: stalest keys, buckets, shards.
 
-import { bytes, calm, count, duration, el, empty, grid, replace, section } from "../dom.js";
+import { bytes, calm, count, duration, el, empty, grid, moment, replace, section } from "../dom.js";
 
 export const title = "Top N";
 export const order = 7;
+
+const LABELS = { first_arrival: "first arrival", age_s: "age", covered: "updates" };
 
 export async function render(root, api) {
   if (!api.table) {
@@ -23,7 +25,7 @@ export async function render(root, api) {
     replace(
       place,
       grid(
-        names.map((name, at) => ({ label: name.replace("_", " "), num: at >= key.length, text: (row) => (name === "age_s" ? duration(row[at]) : String(row[at])) })),
+        names.map((name, at) => ({ label: (at >= key.length && LABELS[name]) || name, num: at >= key.length, text: (row) => (name === "age_s" ? duration(row[at]) : name === "first_arrival" ? moment(row[at]) : String(row[at])) })),
         found.rows,
         { caption, none: "No key waits.", onrow: (row) => api.go("why", Object.fromEntries(key.map((name, at) => [name, row[at]]))) },
       ),
