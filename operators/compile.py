@@ -192,6 +192,11 @@ class BoundStream:
         return self.rows.df
 
     @property
+    def schema(self) -> StructType:
+        # Rows in shards need no DataFrame to have a schema.
+        return self.rows.schema if isinstance(self.rows.base, InShards) else self.rows.df.schema
+
+    @property
     def key(self) -> Key:
         """The update key's columns."""
         return self.plan.key

@@ -71,6 +71,8 @@ class CheckpointStream(Protocol):
     @property
     def df(self) -> DataFrame: ...
     @property
+    def schema(self) -> StructType: ...
+    @property
     def key(self) -> Key: ...
     @property
     def time(self) -> str | None: ...
@@ -188,30 +190,24 @@ def write_latest(
     checkpoint = _checkpoint(session, path, options)
     checkpoint = None if checkpoint is None else path_on_server(session, checkpoint)
     placed: int | None = None
-    bound: CheckpointStream | None = None
     recorded: Mapping[str, str] | None = None
     if isinstance(updates, DataFrame):
-        df = updates
-        refuse_preimages(df, "a latest table")
-        known = [("the source", each) for each in paths_read(df)]
+        stream: DataFrame | CheckpointStream = updates
+        _check_streaming(updates)
+        refuse_preimages(updates, "a latest table")
+        known = [("the source", each) for each in paths_read(updates)]
     else:
         recorded = recorded_options({"path": path} | {name: str(value) for name, value in options.items()})
         newest = sequence is None and time in (None, updates.event_time) and _keeps_newest(options, recorded)
-        bound = _bound(updates, checkpoint, key, newest)
-        df, placed = bound.df, bound.shards
-        known = [*bound.inputs, *bound.aside]
+        stream = _bound(updates, checkpoint, key, newest)
+        placed = stream.shards
+        known = [*stream.inputs, *stream.aside]
         if key is None:
-            key, time = bound.key, time or bound.time
-        elif key != bound.key:
+            key, time = stream.key, time or stream.time
+        elif key != stream.key:
             placed = None
-    if not df.isStreaming:
-        raise OptionError(
-            "the DataFrame is not a stream",
-            expected="a DataFrame made by readStream",
-            hint="read it with spark.readStream",
-        )
     if sequence is not None:
-        check_coalesced(df, sequence.text)
+        check_coalesced(_on_spark(stream), sequence.text)
     if key is None and not keeps_all(options):
         raise OptionError(
             "the DataFrame has no update key",
@@ -222,22 +218,22 @@ def write_latest(
         check_apart([("path", path)], [*known, *(() if checkpoint is None else (("the checkpoint", checkpoint),))])
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metrics_location}
         given |= {"sequenceBy": sequence}
-        _record(bound, checkpoint)
-        return _merged(df, path, key, time, {**options, **given}, delete_when, checkpoint)
-    if bound is not None:
-        letters, others = _dead_letters(bound.aside, options)
-        known, options = [*bound.inputs, *others], options | letters
+        _record(stream, checkpoint)
+        return _merged(_on_spark(stream), path, key, time, {**options, **given}, delete_when, checkpoint)
+    if not isinstance(stream, DataFrame):
+        letters, others = _dead_letters(stream.aside, options)
+        known, options = [*stream.inputs, *others], options | letters
     given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
     given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
     buckets = buckets or _buckets(recorded_options(given) if recorded is None else recorded, expected_keys, placed)
     given |= {"buckets": str(buckets)} | ({} if expected_keys is None else {"expectedKeys": str(expected_keys)})
     if key is not None:
         given["key"] = key.text
-    stream = df if bound is None else bound
+    rows = stream
     if delete_when is not None:
-        df, given["deleteWhen"] = with_deletions(df, delete_when)
+        df, given["deleteWhen"] = with_deletions(_on_spark(stream), delete_when)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
-            bound = None
+            rows = df
     named = {"eventTime": time, "sequenceBy": None if sequence is None else sequence.text, "target": target}
     given |= {name: value for name, value in named.items() if value is not None}
     if metrics_location is not None:
@@ -246,15 +242,17 @@ def write_latest(
     place = parse_sink_options(given, started=False)
     check_apart(place.tables, known)
     _check_every_row(stream, place)
-    layout = check_sink(given, df.schema)
+    layout = check_sink(given, rows.schema)
     keep_lease(session, place.folder, place.options.lease_us)
     offer_figures(session, place.folder)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
-    frames = _in_frames(df if bound is None else bound, layout, df.schema, parted=parted)
+    frames = _in_frames(rows, layout, parted=parted)
     stamped = layout.progress_time
-    observed = _observed(df, stamped) if frames is None else frames.observe(METRICS, *framed_metrics(stamped))
-    if frames is not None:
-        given[ROWS_OPTION] = df.schema.json()
+    if frames is None:
+        observed = _observed(_on_spark(rows), stamped)
+    else:
+        observed, given[ROWS_OPTION] = frames.observe(METRICS, *framed_metrics(stamped)), rows.schema.json()
+    _check_streaming(observed)
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     observed = with_checkpoint(observed, checkpoint, place.storage)
@@ -262,11 +260,27 @@ def write_latest(
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
-def _record(stream: DataFrame | CheckpointStream | None, checkpoint: str | None) -> None:
+def _on_spark(stream: DataFrame | CheckpointStream) -> DataFrame:
+    """Return the rows in Spark's own form, which costs 75 calls of the JVM if a step has to unpack them for it."""
+    from pyspark.sql import DataFrame
+
+    return stream if isinstance(stream, DataFrame) else stream.df
+
+
+def _check_streaming(df: DataFrame) -> None:
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame is not a stream",
+            expected="a DataFrame made by readStream",
+            hint="read it with spark.readStream",
+        )
+
+
+def _record(stream: DataFrame | CheckpointStream, checkpoint: str | None) -> None:
     """Record the steps of a stream that has them below the query's checkpoint."""
     from pyspark.sql import DataFrame
 
-    if stream is not None and checkpoint is not None and not isinstance(stream, DataFrame):
+    if checkpoint is not None and not isinstance(stream, DataFrame):
         stream.record(checkpoint)
 
 
@@ -385,16 +399,14 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
         return last_summary(table, str(progress.id), progress.batchId)
 
 
-def _in_frames(
-    updates: DataFrame | CheckpointStream, layout: Layout, rows: StructType, *, parted: bool
-) -> DataFrame | None:
+def _in_frames(rows: DataFrame | CheckpointStream, layout: Layout, *, parted: bool) -> DataFrame | None:
     """Return the stream as frames of rows; None if Spark has converted the rows before."""
     from pyspark.sql import DataFrame
 
-    framing, schema = FrameStep.of(layout, rows, parted=parted)
-    if isinstance(updates, DataFrame):
-        return at_source(updates, framing, schema)
-    return updates.in_arrow(framing, schema)
+    framing, schema = FrameStep.of(layout, rows.schema, parted=parted)
+    if isinstance(rows, DataFrame):
+        return at_source(rows, framing, schema)
+    return rows.in_arrow(framing, schema)
 
 
 def _observed(df: DataFrame, time: str | None) -> DataFrame:

@@ -112,6 +112,10 @@ class InArrow:
         return self.df.sparkSession
 
     @property
+    def schema(self) -> StructType:
+        return self.df.schema
+
+    @property
     def event_time(self) -> str | None:
         return self.time
 
