@@ -19,8 +19,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from .. import __version__
+from .errors import EnvironmentMissingError
 from .jars import delta_jars, spark_home
 from .java import java_program
 
@@ -93,6 +95,22 @@ def launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:
         if local:
             del os.environ[_ADDRESS]
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def check_reach(settings: Mapping[str, str]) -> None:
+    """Raise EnvironmentMissingError if a cluster cannot reach the JVM that this process has started."""
+    from pyspark import SparkContext
+
+    if settings.get("spark.master", "local").startswith("local") or "spark.driver.host" in settings:
+        return
+    java: Any = SparkContext._jvm
+    if _ADDRESS not in os.environ and java.System.getenv(_ADDRESS) == _LOOPBACK:
+        raise EnvironmentMissingError(
+            f"the cluster {settings['spark.master']} cannot reach this process: its first session had a local master, "
+            f"so its JVM listens on {_LOOPBACK} alone",
+            hint=f"use the cluster in a new process, or set {_ADDRESS} to an address of this machine before the first "
+            "session",
+        )
 
 
 def cache_folder() -> Path:

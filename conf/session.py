@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import SUPPORTED_SPARK, java_problem, spark_problem
-from .jvm import CLASS_PATH, OPTIONS, ClassArchive, here_alone, java_options, launch
+from .jvm import CLASS_PATH, OPTIONS, ClassArchive, check_reach, here_alone, java_options, launch
 from .locations import is_client
 from .process_identity import cores as cores_here
 from .progress import progress
@@ -194,6 +194,8 @@ def session(
     if SparkContext._gateway is None:  # PySpark itself starts the JVM of a server without these settings
         with progress("starting Spark"):
             launch(settings, jvm_log)
+    else:
+        check_reach(settings)
     if remote:
         return _server(app_name, remote, settings)
     builder = SparkSession.builder.appName(app_name)

@@ -302,7 +302,7 @@ def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
     feeds = [state for offset in sources for state in offset["progress"].values()]
     names = ("received", "late", "late_idle", "suspects")
     held = sum(len(state.get("run", ())) for state in feeds if state.get("bound") != AFTER_ALL)
-    return SourceCounts(*(sum(state.get(name, 0) for state in feeds) for name in names), held)
+    return SourceCounts(**{name: sum(state.get(name, 0) for state in feeds) for name in names}, held=held)
 
 
 def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:

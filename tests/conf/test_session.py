@@ -68,6 +68,7 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
     )
     script = """
         import json, os, pyspark, socket, sys
+        from upstream.conf.errors import EnvironmentMissingError
         from upstream.conf.session import missing, session
         spark = session("mine", master="local[3]", **{"spark.sql.extensions": "",
                         "spark.databricks.delta.snapshotPartitions": 5})
@@ -84,6 +85,14 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
             pages = [host, here.connect_ex((host, int(port))), elsewhere.connect_ex(("127.0.0.2", int(port)))]
         pages.append("SPARK_LOCAL_IP" in os.environ)
         print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker, pages, collectors]))
+        query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+        query.processAllAvailable()
+        query.stop()
+        spark.stop()
+        try:
+            session(master="spark://127.0.0.2:7077")
+        except EnvironmentMissingError as error:
+            print(error)
     """
     done = run_python(script, cwd=tmp_path, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
     assert done.returncode == 0, done.stderr
@@ -91,7 +100,9 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
 
     # Workers are this Python with this pyspark as files, and look through no archive.
     worker = [sys.executable, pyspark.__file__, "[]"]
-    *reported, pages, collectors = json.loads(done.stdout)
+    printed, refused = done.stdout.splitlines()
+    assert "the cluster spark://127.0.0.2:7077 cannot reach this process" in refused
+    *reported, pages, collectors = json.loads(printed)
     assert pages == ["127.0.0.1", 0, errno.ECONNREFUSED, False], "Spark's pages are on, for this machine alone"
     assert reported == [[], ["mine", "local[3]", "7", "5"], worker]
     assert "Copy" in collectors, "the preset's collector of a small heap"
