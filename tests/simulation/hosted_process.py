@@ -51,7 +51,8 @@ class Frame:
 
     @property
     def sparkSession(self) -> Any:
-        return types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=2))
+        settings = types.SimpleNamespace(get={}.get)
+        return types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=2), conf=settings)
 
     def repartition(self, tasks: int, by: str) -> Frame:
         """Rows of a slot come to one task, in any order."""

@@ -85,6 +85,7 @@ _ASK_S = 30.0
 # Of a broker that has never answered: its address or a setting may be wrong, and the user waits for the message.
 _ASK_FIRST_S = 10.0
 _PATIENCE_FIRST_S = 5.0
+_REFUSED_S = 0.2  # A port that refuses does so at once.
 # A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits
 # a second.
 _READING = {
@@ -230,6 +231,7 @@ class Cluster:
             except UpstreamError:
                 if time.monotonic() >= end:
                     raise
+                time.sleep(_REFUSED_S)
             else:
                 self._answered = True
                 return found
