@@ -44,7 +44,7 @@ def main() -> int:
 
     speed = RECORDED_S / asked.seconds
     console.print(
-        f"[bold]1.[/bold] Buses of Austin, 24 November 2016, midnight to 17:00, {speed:,.0f} times as fast as it was."
+        f"[bold]1.[/bold] Buses of Austin, 24 November 2016, 6:00 to 23:00 UTC, {speed:,.0f} times as fast as it was."
     )
     job = LatestJob(
         source=str(BUSES),
