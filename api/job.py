@@ -14,6 +14,7 @@ from ..conf.locations import absolute_location, format_option, source_address
 from ..conf.options import path_argument
 from ..core.rows.key import Key
 from ..datasource.options import reads_changes
+from ..datasource.schema import feed_key, feed_time
 from ..hosting.job_file import apply, definitions, differences
 from ..hosting.journal import Settings
 from ..hosting.registry import Registry, registry_now
@@ -228,13 +229,14 @@ def _stream_of(statement: CreateSource) -> Stream | None:
         return None
     with _masked(statement):
         found = feed_columns(**arguments)
-    if time is None:
-        raise no_event_time(statement.name)
     if found is None:
         return None
+    time = feed_time(found) if time is None else time
+    if time is None:
+        raise no_event_time(statement.name)
     schema = to_arrow_schema(found, timezone="UTC").remove_metadata()
     newest = bool(arguments.get("coalesce")) or (queue is not None and queue["policy"] != "append")
-    key = spelt(Key.given(arguments["key"]), found)
+    key = spelt(Key.given(arguments["key"] or feed_key(found)), found)
     (time,) = spelt(Key((time,)), found)
     return Stream(
         statement.name, columns_of(schema, time, arguments.get("timeformat")), key, time, updates=updates, newest=newest

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from ..conf.errors import OptionError
+from ..conf.locations import source_address
 from ..conf.options import frame_argument, path_argument, python_options, text_argument, word_argument
 from ..core.pushdown.at_source import refuse_preimages, source_options, with_checkpoint
 from ..core.rows.key import Key, json_tree
@@ -24,6 +25,7 @@ from ..datasource.latest_stream import (
     option_texts,
     update_key,
 )
+from ..datasource.schema import feed_time
 from ..operators.compile import BoundStream, bind, in_stages, late_letters
 from ..operators.describe import Description, live_places, source_feeds
 from ..operators.ingest.dataframe import Idle, OnMalformed, intake, on_demand_watermark
@@ -515,8 +517,8 @@ def read(
         The checkpoint of the query that will write the stream. The source then keeps the inferred columns there, for
         the life of the checkpoint.
     **options
-        Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``time_format="epoch_ms"``.
-        Change events (``file_format="debezium"``) need no `key`.
+        Options of the source (docs/options.md), such as ``connector="kafka"``, ``time_format="epoch_ms"``.
+        Latest tables and change events (``file_format="debezium"``) need no `key`.
 
     Returns
     -------
@@ -535,9 +537,10 @@ def read(
     >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
     time = event_time_of(text_argument("event_time", event_time), options)
-    asked = _asked(key, time, watermark, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
-    df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
-    return UpdateStream(df, key=update_key(df, key), event_time=time)
+    place = None if path is None else path_argument("path", path)
+    asked = _asked(place, key, time, watermark, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
+    df = load_source(spark, place, asked, options)
+    return UpdateStream(df, key=update_key(df, key), event_time=time if time is not None else feed_time(df.schema))
 
 
 def feed_columns(
@@ -558,11 +561,12 @@ def feed_columns(
     from ..datasource.spark_reader import check_source
 
     time = event_time_of(event_time, options)
-    asked = _asked(key, time, None, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
+    asked = _asked(path, key, time, None, watermark_delay, coalesce, options) | checkpoint_option(checkpoint)
     return check_source({**asked, **option_texts(options), **({} if path is None else {"path": path})})
 
 
 def _asked(
+    path: str | None,
     key: str | Sequence[str] | None,
     time: str | None,
     watermark: Watermark | None,
@@ -583,7 +587,8 @@ def _asked(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
-    asked = {**latest_options(key, time, more=options), "coalesce": str(bool(coalesce)).lower()}
+    more = {**options, **source_address(path)[1]}
+    asked = {**latest_options(key, time, more=more), "coalesce": str(bool(coalesce)).lower()}
     return asked | ({} if policy is None else policy.options())
 
 

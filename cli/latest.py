@@ -104,7 +104,7 @@ def _check(job: LatestJob) -> None:
     from pyspark.sql.types import BooleanType
 
     from ..datasource.latest_stream import event_time_of
-    from ..datasource.schema import feed_key
+    from ..datasource.schema import feed_key, feed_time
     from ..datasource.spark_reader import check_source
     from ..sink.spark_writer import check_sink
     from ..sink.spec.key_names import DELETED
@@ -119,8 +119,8 @@ def _check(job: LatestJob) -> None:
     given = {"path": job.table, "key": ", ".join(key), "checkpointLocation": job.checkpoint}
     given |= {f"storage.{name}": value for name, value in job.storage.items()}
     named = {
-        "eventTime": event_time_of(job.time, job.options), "sequenceBy": ", ".join(job.sequence) or None,
-        "target": job.target,
+        "eventTime": event_time_of(job.time, job.options) or feed_time(schema),
+        "sequenceBy": ", ".join(job.sequence) or None, "target": job.target,
         "metricsLocation": job.metrics, "buckets": job.buckets or recorded_options(given).get("buckets"),
     }  # fmt: skip
     given |= {name: str(value) for name, value in named.items() if value is not None}
@@ -292,9 +292,11 @@ def _stream(job: LatestJob, spark: SparkSession) -> UpdateStream:
     """Return the stream: a feed, without a step before the table."""
     from ..api.stream import UpdateStream
     from ..datasource.latest_stream import event_time_of, update_key
+    from ..datasource.schema import feed_time
 
     rows = spark.readStream.format("upstream").options(**_source_options(job)).load()
-    return UpdateStream(rows, key=update_key(rows, job.key), event_time=event_time_of(job.time, job.options))
+    time = event_time_of(job.time, job.options) or feed_time(rows.schema)
+    return UpdateStream(rows, key=update_key(rows, job.key), event_time=time)
 
 
 def _start(job: LatestJob, spark: SparkSession) -> StreamingQuery:

@@ -15,7 +15,7 @@ from rich.console import Console
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, format_option, is_remote, source_address
 from ..core.rows.key import KEY_OPTION
-from ..datasource.options import reads_changes
+from ..datasource.options import names_its_key
 from .failures import CommandFailure, failure_of, with_log
 from .options import (
     DEFAULT_FILE,
@@ -213,8 +213,8 @@ def latest(
     options = {**implied, **name_values(option, "--option")}
     if form is not None:
         options[format_option(options)] = form
-    if not key and not reads_changes(options):
-        raise CommandFailure("Missing option '--key'. Only --format debezium does without it.", 2)
+    if not key and not names_its_key(options):
+        raise CommandFailure("Missing option '--key'. Only change events and latest tables name it.", 2)
     storage = {name[8:]: value for name, value in options.items() if name.lower().startswith("storage.")}
     options = {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
     if select is not None:

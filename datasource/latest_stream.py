@@ -12,7 +12,7 @@ from ..conf.locations import path_on_server, source_address
 from ..conf.options import path_argument, python_options, text_argument
 from ..conf.session import register_data_source
 from ..core.rows.key import Key
-from .options import POSITION, reads_changes
+from .options import POSITION, names_its_key, reads_changes
 from .schema import feed_key
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def latest(
     checkpoint
         As for :func:`~upstream.read`.
     **options
-        Any option of the source, see docs/options.md, for example ``time_format="epoch_ms"``,
-        ``max_rows_per_trigger=100_000``. Change events (``file_format="debezium"``) need no `key`.
+        Options of the source (docs/options.md), such as ``time_format="epoch_ms"``,
+        ``max_rows_per_trigger=100_000``. Latest tables and change events (``file_format="debezium"``) need no `key`.
 
     Returns
     -------
@@ -71,9 +71,8 @@ def latest(
     >>> updates.columns
     ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
-    asked = latest_options(key, event_time_of(event_time, options), sequence_by, options) | checkpoint_option(
-        checkpoint
-    )
+    more = {**options, **source_address(path)[1]}
+    asked = latest_options(key, event_time_of(event_time, options), sequence_by, more) | checkpoint_option(checkpoint)
     return load_source(spark, path, asked, options)
 
 
@@ -115,7 +114,7 @@ def latest_options(
     """Return the options with which a source reads the newest row of each key, beside `more` of the source."""
     time, order = text_argument("event_time", time), Key.optional(sequence, "sequence_by")
     given = {"coalesce": "true"}
-    if key or not reads_changes(more):
+    if key or not names_its_key(more):
         given["key"] = Key.given(key).text
     given |= {"timeFormat": "epoch_us"} if time == POSITION else {}
     return given | ({} if time is None else {"eventTime": time}) | ({} if order is None else {"sequenceBy": order.text})

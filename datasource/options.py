@@ -130,6 +130,13 @@ def reads_changes(options: Mapping[str, object]) -> bool:
     return any(named.get(name) in _OF_CHANGES for name in ("format", "fileformat", "valueformat"))
 
 
+def names_its_key(options: Mapping[str, object]) -> bool:
+    """Return whether a source's options choose a feed that may name its update key: change events, or a table."""
+    return reads_changes(options) or any(
+        name.lower() == "connector" and str(value).lower() == "latest" for name, value in options.items()
+    )
+
+
 STORAGE_PREFIX = "storage."
 """The prefix of options for the client of an object store."""
 

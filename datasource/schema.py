@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # Metadata of the system column, which Spark hands on and the checkpoint records with the schema.
-_FEED, _FEED_KEY = "upstream.feed", "upstream.key"
+_FEED, _FEED_KEY, _FEED_TIME = "upstream.feed", "upstream.key", "upstream.event_time"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,12 +64,13 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=False)
 
 
-def with_feed(schema: StructType, feed: pa.Schema | None, key: Sequence[str]) -> StructType:
-    """Return the source's schema, with the feed's own, from which `select` computes it, and its key as metadata."""
+def with_feed(schema: StructType, feed: pa.Schema | None, key: Sequence[str], event_time: str | None) -> StructType:
+    """Return the source's schema, with metadata: the feed's own, which `select` reads, its key and its event time."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     noted: dict[str, Any] = {_FEED_KEY: list(key)} if key else {}
+    noted |= {_FEED_TIME: event_time} if event_time is not None else {}
     if feed is not None:
         noted[_FEED] = from_arrow_schema(feed, prefer_timestamp_ntz=True).json()
     return StructType(
@@ -92,6 +93,11 @@ def feed_schema(schema: StructType) -> pa.Schema | None:
 def feed_key(schema: StructType) -> Key:
     """Return the update key that the feed names; no columns if it names none."""
     return Key(schema[SYSTEM].metadata.get(_FEED_KEY, ()) if SYSTEM in schema.names else ())
+
+
+def feed_time(schema: StructType) -> str | None:
+    """Return the event time that the feed names; None if it names none."""
+    return schema[SYSTEM].metadata.get(_FEED_TIME) if SYSTEM in schema.names else None
 
 
 def shape_of(schema: StructType, options: SourceOptions) -> FeedShape:

@@ -77,7 +77,7 @@ def source_schema(given: Mapping[str, str], *, anew: bool = False) -> StructType
         assert isinstance(connector, SelectingConnector)
         raw = connector.raw
     if raw is not None or connector.key():
-        schema = with_feed(schema, raw, connector.key())
+        schema = with_feed(schema, raw, connector.key(), connector.event_time())
     keep_schema(common.checkpoint, name, schema)
     return schema
 

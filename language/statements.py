@@ -14,6 +14,7 @@ from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
 from ..conf.errors import OptionError
+from ..conf.locations import source_address
 
 HELP = """\
 SELECT …;                                     run a query, and show its result as it changes, until Ctrl-C
@@ -309,11 +310,11 @@ def _create(words: _Words, text: str) -> Definition:
                 expected=f"{secret} = env('NAME')",
                 hint="set a variable of the environment where the job starts",
             )
-        if "key" not in names and not _names_its_key(options):
+        if "key" not in names and not _names_its_key(path, options):
             raise OptionError(
                 f"CREATE SOURCE {name} has no key",
                 expected="WITH (key = 'column, …')",
-                hint="only change events name it: format = 'debezium'",
+                hint="only change events and latest tables name it",
             )
         if path is None and "connector" not in names:
             raise OptionError(
@@ -336,13 +337,12 @@ def _create(words: _Words, text: str) -> Definition:
     return Create(name, query, kind == "VIEW", weight, int(buckets), text)
 
 
-def _names_its_key(options: Mapping[str, str | Environment]) -> bool:
-    """Return whether a source reads change events, whose messages have the key."""
-    formats = ("format", "fileformat", "valueformat")
-    return any(
-        name.replace("_", "").lower() in formats and str(value).lower().startswith("debezium")
-        for name, value in options.items()
-    )
+def _names_its_key(path: str | None, options: Mapping[str, str | Environment]) -> bool:
+    """Return whether a source reads a latest table, or change events, whose messages have the key."""
+    given = {name.replace("_", "").lower(): str(value).lower() for name, value in options.items()}
+    if (given | source_address(path)[1]).get("connector") == "latest":
+        return True
+    return any(given.get(each, "").startswith("debezium") for each in ("format", "fileformat", "valueformat"))
 
 
 def _alter(words: _Words) -> Alter:

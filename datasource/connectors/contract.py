@@ -135,6 +135,10 @@ class Connector(ABC):
         """Return the columns of the update key that the feed itself names, once its schema is inferred."""
         return ()
 
+    def event_time(self) -> str | None:
+        """Return the column of the event time that the feed itself names."""
+        return None
+
     @abstractmethod
     def fix_schema(self, schema: pa.Schema) -> None:
         """Read by `schema` (the user's, or the one that was inferred) from now on."""
@@ -187,6 +191,9 @@ class ConnectorLayer(Connector):
 
     def key(self) -> Sequence[str]:
         return self._inner.key()
+
+    def event_time(self) -> str | None:
+        return self._inner.event_time()
 
     def feeds(self, position: Position | None) -> Sequence[str]:
         return self._inner.feeds(position)

@@ -32,6 +32,7 @@ def arguments(text: str) -> tuple[dict[str, Any], dict[str, Any] | None, bool]:
         ("FROM 'feed/' WITH (key = 'a', format = 'json')", {"path": "feed/", "key": ["a"], "fileFormat": "json"}),
         ("FROM 'feed/' WITH (format = 'debezium')", {"path": "feed/", "key": None, "fileFormat": "debezium"}),
         ("FROM 'latest:lake/t' WITH (KEY = 'a')", {"path": "lake/t", "key": ["a"], "connector": "latest"}),
+        ("FROM 'latest:lake/t'", {"path": "lake/t", "key": None, "connector": "latest"}),
         (
             "FROM 'kafka://h:9092/t' WITH (key = 'a', format = 'avro')",
             {

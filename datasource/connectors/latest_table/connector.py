@@ -128,6 +128,12 @@ class LatestConnector(Connector):
             self._schema = self._columns()
         return self._schema
 
+    def key(self) -> Sequence[str]:
+        return self._common.key
+
+    def event_time(self) -> str | None:
+        return self._common.time
+
     def fix_schema(self, schema: pa.Schema) -> None:
         columns = self._columns().names
         if self._options.full and CHANGE not in schema.names:

@@ -18,9 +18,11 @@ def test_a_table_that_follows_another_over_restarts_equals_it(spark, tmp_path):
         )
         updates = us.latest(spark, str(feed), key="k", event_time="t")
         write_to_end(updates, table, f"{table}_checkpoint", key="k", event_time="t", buckets=2)
-        changes = us.latest(spark, f"latest:{table}", key="k")
+        changes = us.latest(spark, f"latest:{table}")
         write_to_end(changes, follower, f"{follower}_checkpoint", key="k", event_time="t", buckets=2)
         assert read_rows(follower, "k", "v") == read_rows(table, "k", "v")
+    stream = us.read(spark, f"latest:{table}")
+    assert (stream.key, stream.event_time) == (("k",), "t"), "the table's own"
     batch = spark.read.format("upstream").options(connector="latest").load(str(table))
     assert sorted((row.k, row.v) for row in batch.collect()) == [("0", 0), ("1", 1), ("a", 1)]
 
