@@ -315,7 +315,8 @@ def answer_until_closed() -> None:
             return
         request = Request(scope)
         try:
-            found = response(bench.handlers[path, request.method](request))
+            method = "GET" if request.method == "HEAD" else request.method
+            found = response(bench.handlers[path, method](request))
         except Exception as error:  # noqa: BLE001 the server's answer to any fault
             found = failure(error)
         send(number, found.status_code, found.media_type, bytes(found.body))

@@ -331,7 +331,7 @@ _gauges: dict[str, SparkGauges] = {}
 
 def gauges_of(session: SparkSession) -> SparkGauges | None:
     """Return the gauges of an application; None unless the session reports its streaming queries to Spark's metrics."""
-    if session.conf.get(_SWITCH) != "true":
+    if session.conf.get(_SWITCH) != "true" or is_client(session):
         return None
     application = session.sparkContext.applicationId
     if application not in _gauges:

@@ -65,6 +65,7 @@ def test_a_process_answers_until_it_is_idle_and_another_one_follows_a_crash(tmp_
     given = [table_view.__name__], watch.locations, {}
     with answering(watch, AnswerProcess(*given, control=True, idle_s=0.0)) as (client, process):
         assert client.get("/api/v1/table/rows").json()["rows"] == [[1, 10, "a"]]
+        assert client.head("/api/v1/table/rows").status_code == 200
         wait_for(lambda: process.pid is None, what="the end of an idle process")
     with answering(watch, AnswerProcess(*given, control=True)) as (client, process), ThreadPoolExecutor() as pool:
         assert client.get("/api/v1/table/rows?limit=many").json()["expected"] == "a whole number from 0 to 500"
