@@ -61,7 +61,7 @@ def definitions(statements: Sequence[Statement]) -> list[Definition]:
             raise OptionError(
                 f"a job's file has a statement {type(each).__name__.upper()}",
                 expected="CREATE statements only: the file defines the whole job",
-                hint="run other statements at the prompt of `upstream sql`",
+                hint="run other statements at the prompt of `upstream sql`; for a file of rows, use `upstream latest`",
             )
         if each.name.lower() in known:
             raise OptionError(f"the file defines '{each.name}' twice", hint="remove one, or choose another name")

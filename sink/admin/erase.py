@@ -82,6 +82,8 @@ def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Arr
     Each text is ``NAME=VALUE``, in any order, or ``VALUE`` if the key is one column. Any other text is an OptionError.
     """
     names, kinds = layout.key, layout.key_types
+    if not names:
+        raise OptionError(f"the table at {location} has no key", expected="a table with a key")
     fields = {name: json.loads(kind) for name, kind in layout.fields}
     shown = [spark_name(name, fields) for name in names]
     expected = " ".join(f"'{name}=<{kind}>'" for name, kind in zip(shown, kinds, strict=True))
@@ -91,19 +93,13 @@ def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Arr
         name = _named(text.strip(), fields) if equals else None
         if name is None or name not in names:
             if len(names) != 1:
-                raise OptionError(
-                    f"{each!r} names no column of the key of the table at {location}",
-                    expected=expected or "a table with a key",
-                )
+                raise OptionError(f"{each!r} names no column of the key of the table at {location}", expected=expected)
             name, value = names[0], each
         if name in found:
             raise OptionError(f"the column {text.strip()!r} of the key is given twice", expected=expected)
         found[name] = value
     if missing := [each for each, name in zip(shown, names, strict=True) if name not in found]:
-        raise OptionError(
-            f"{', '.join(missing)} is missing from the key of the table at {location}",
-            expected=expected or "a table with a key",
-        )
+        raise OptionError(f"{', '.join(missing)} is missing from the key of the table at {location}", expected=expected)
     return [_parsed(found[name], kind, name) for name, kind in zip(names, kinds, strict=True)]
 
 

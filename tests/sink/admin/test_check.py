@@ -20,8 +20,10 @@ from upstream.conf.units import now_us
 from upstream.delta_format.latest_table import BUCKET
 from upstream.sink.admin import repair as repairing
 from upstream.sink.admin.check import CheckReport, check_table
+from upstream.sink.admin.erase import text_key
 from upstream.sink.admin.repair import repair_table
 from upstream.sink.merge import task_rows as spilling
+from upstream.sink.table.contents import recorded_layout
 from upstream.sink.table.tombstones import FOLDER
 
 ENGINES = ("rewrite", "vectors")
@@ -330,6 +332,8 @@ def test_a_table_of_all_rows(make_sink):
     assert check_table(str(sink.path)).healthy
     with pytest.raises(OptionError, match="has no key"):
         check_table(str(sink.path), source=str(sink.path))
+    with pytest.raises(OptionError, match="the table at here has no key"):
+        text_key(recorded_layout(str(sink.path), {})[2], "here", ["1"])
     os.remove(sink.path / min(sink.live_files()))
     assert "rows are lost with it" in mended(sink)[1]
 
