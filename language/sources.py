@@ -80,7 +80,7 @@ def _stream(node: exp.Expr, context: Context) -> Stream:
     found = context.catalog.stream(node.name)
     if found is None:
         known = [*context.catalog.names(), *context.ctes]
-        hint = near(node.name, known, all_of="there are") or "register a stream first"
+        hint = near(node.name, known, all_of="there are") or "register a stream first, or wait for the start of its job"
         raise context.text.error(node.this, f"there is no stream, relation or view '{node.name}'", hint=hint)
     return found
 
