@@ -238,7 +238,7 @@ class QueryCost:
 
     share: float = 0.0  # each part divided by its number of readers
     whole: float = 0.0  # undivided
-    alone: float = 0.0  # of the parts that no other query reads: what to drop the query would free
+    alone: float = 0.0  # of the parts that no other query reads: what dropping the query would free
 
     def add(self, value: float, readers: int) -> None:
         self.share += value / readers

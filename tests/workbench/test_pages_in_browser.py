@@ -148,7 +148,7 @@ def test_a_part_of_hosted_queries_has_its_cost_and_is_asked_for_rows(opened):
     page = opened("queries", table="routes")
     page.click("td a:text-is('fast')")
     page.wait_for_selector("text=its share of", timeout=WAIT)
-    assert "To drop the query frees nothing." in page.inner_text(".query-detail")
+    assert "Dropping the query frees nothing." in page.inner_text(".query-detail")
     page.wait_for_selector(".query-results td[title='16.099999999999998']:text-is('16.1')", timeout=WAIT)
     page.click(".query-detail a:text-is('plan')")
     page.wait_for_selector(".flame .depth-3", state="attached", timeout=WAIT)

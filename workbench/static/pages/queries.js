@@ -287,6 +287,6 @@ function stateText({ state_bytes, costs }) {
 }
 
 function divided({ share, whole, alone }, text) {
-  const freed = `To drop the query frees ${alone ? text(alone) : "nothing"}.`;
+  const freed = `Dropping the query frees ${alone ? text(alone) : "nothing"}.`;
   return share === whole ? `no other query reads them. ${freed}` : `its share of ${text(whole)}, where each part counts by its number of readers. ${freed}`;
 }
