@@ -137,7 +137,8 @@ def _kept(node: Node, row: pa.Table) -> pl.DataFrame | str:
     if condition.series(rows, "holds")[0]:
         return rows
     values = ", ".join(f"{name}={rows[name][0]}" for name in rows.columns if name in condition.columns)
-    return f"{condition.text.removeprefix('(').removesuffix(')')} does not hold" + (f" for {values}" if values else "")
+    text = condition.text[1:-1] if condition.text.startswith("(") else condition.text
+    return f"{text} does not hold" + (f" for {values}" if values else "")
 
 
 def hosted_jobs(watch: Watch) -> dict[str, HostedJob]:

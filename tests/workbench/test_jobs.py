@@ -60,6 +60,7 @@ def test_a_job_that_has_never_run_is_found_too(tmp_path):
     ("query", "speed", "verdict", "sentence"),
     [
         ("fast", 3.5, "filtered", "leaves out the key's newest row: speed > .* does not hold for speed=3.5"),
+        ("odd", 3.5, "filtered", r"newest row: isnan\(speed\) does not hold for speed=3.5\.$"),
         ("fast", 12.5, "waiting", "a later batch commits it"),
         ("per_route", 12.5, "waiting", "only conditions on newest rows can be tried again"),
         ("none", 12.5, "waiting", "only conditions on newest rows can be tried again"),
@@ -68,6 +69,7 @@ def test_a_job_that_has_never_run_is_found_too(tmp_path):
 )
 def test_why_a_query_has_no_row_of_a_key(tmp_path, query, speed, verdict, sentence):
     checkpoint = str(Job(tmp_path).checkpoint)
+    register(checkpoint, "odd", "SELECT vehicle_id FROM LATEST(buses) WHERE isnan(speed)")
     schema = texts_now(checkpoint)[1].streams["buses"].schema
     row = None if speed is None else pa.Table.from_pylist([{"speed": speed}], schema)
     found, text = absence_from_query(str(tmp_path / "lake" / query), checkpoint, row)
