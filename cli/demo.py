@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..conf.column_names import quoted
-from ..conf.errors import EnvironmentMissingError
+from ..conf.errors import EnvironmentMissingError, pip_install
 from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import now_us
@@ -159,7 +159,7 @@ def _report(readings: Sequence[AgeReading], to: Path, table: str, checkpoint: st
         )
     picture = draw(readings, to / "age.png")
     if picture is None:
-        console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
+        console.print(f"For a plot as a picture: {pip_install('demo')}", markup=False)
     else:
         console.print(f"The plot is {picture}")
     console.print(f"Look further: [bold]upstream commits {table}[/bold]")

@@ -147,6 +147,18 @@ class EnvironmentMissingError(UpstreamError, RuntimeError):
     """
 
 
+def pip_install(extra: str) -> str:
+    """Return the command that installs the packages of an extra, without naming this package: no index has it yet."""
+    from importlib.metadata import PackageNotFoundError, requires  # each worker imports this module
+
+    try:
+        requirements = [line.partition(";") for line in requires("pyspark-upstream") or ()]
+    except PackageNotFoundError:  # shipped as a zip, without its metadata
+        requirements = []
+    packages = [name.strip() for name, _, marker in requirements if marker.strip() == f'extra == "{extra}"']
+    return "pip install " + (" ".join(f"'{name}'" for name in packages) or f"'.[{extra}]'")
+
+
 @contextmanager
 def needs_extra(name: str, what: str) -> Generator[None]:
     """Raise EnvironmentMissingError if an import for `what` fails, whose packages an extra of this name installs."""
@@ -155,7 +167,7 @@ def needs_extra(name: str, what: str) -> Generator[None]:
     except ImportError as error:
         raise EnvironmentMissingError(
             f"{what} needs the extra `{name}`: {error}",
-            hint=f"run `pip install 'pyspark-upstream[{name}]'` where the driver and the workers run",
+            hint=f"run `{pip_install(name)}` where the driver and the workers run",
         ) from error
 
 

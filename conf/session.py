@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import EnvironmentMissingError, OptionError
+from .errors import EnvironmentMissingError, OptionError, pip_install
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import SUPPORTED_SPARK, java_problem, spark_problem
 from .jvm import CLASS_PATH, OPTIONS, ClassArchive, check_reach, here_alone, java_options, launch
@@ -382,7 +382,7 @@ def check_client_packages() -> None:
         raise EnvironmentMissingError(
             f"Spark Connect needs {', '.join(lacking)}, which this Python does not have",
             expected="the packages of the extra `connect`",
-            hint='install "pyspark-upstream[connect]"',
+            hint=f"run `{pip_install('connect')}`",
         )
 
 

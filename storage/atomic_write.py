@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..conf.errors import CheckpointError
+from ..conf.errors import CheckpointError, pip_install
 from .folder import TableFolder, folder_at, sync_file, sync_paths
 
 _STAGED = ".staged"
@@ -155,7 +155,7 @@ class NumberedFiles:
                 raise type(refusal)(
                     f"{self._what} of {self.folder.location} cannot be changed: {refusal.problem}",
                     expected="a store that refuses a second object of one name: of two changes at once one comes later",
-                    hint="pip install 'pyspark-upstream[stores]' wherever they are changed, and give the store's "
+                    hint=f"run `{pip_install('stores')}` wherever they are changed, and give the store's "
                     "credentials in the environment; or keep the checkpoint on a disk",
                 )
             try:

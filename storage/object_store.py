@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..conf.errors import EnvironmentMissingError, TableError, UpstreamError
+from ..conf.errors import EnvironmentMissingError, TableError, UpstreamError, pip_install
 from ..conf.units import parse_duration_us
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
     except ImportError:
         return EnvironmentMissingError(
             f"the package obstore is not installed, so a commit at {location} cannot detect another writer",
-            hint=f"pip install 'pyspark-upstream[stores]' where the driver runs; {_DO_WITHOUT}",
+            hint=f"run `{pip_install('stores')}` where the driver runs; {_DO_WITHOUT}",
         )
     try:
         store = _opened(location, options, retries=_TRIAL_RETRIES)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import quoted, spark_name
-from ...conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
+from ...conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError, pip_install
 from ...conf.locations import absolute_location, is_client
 from ...core.rows.key import Key
 from ...core.rows.system_column import SYSTEM
@@ -296,7 +296,7 @@ def _fields(spark: SparkSession, place: str) -> list[str]:
         raise EnvironmentMissingError(
             f"this Spark session has no Delta: {error}",
             expected="Delta's jars and its package delta-spark, which engine=merge runs on",
-            hint="make the session with upstream.session(), and install 'pyspark-upstream[merge]'",
+            hint=f"make the session with upstream.session(), and run `{pip_install('merge')}`",
         ) from error
     properties = table.detail().select("properties").first()
     if properties is not None and LAYOUT_PROPERTY in (properties[0] or {}):

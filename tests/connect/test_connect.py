@@ -59,4 +59,4 @@ def test_what_is_refused(gave, part, kind, words):
 def test_a_client_without_its_packages_is_refused():
     done = run_python("import upstream; upstream.session(**{'spark.remote': 'local'})", PYTHONPATH=None)
     assert "EnvironmentMissingError: Spark Connect needs grpc, grpc_status, zstandard" in done.stderr
-    assert "pyspark-upstream[connect]" in done.stderr
+    assert "pip install 'pyspark[connect]" in done.stderr

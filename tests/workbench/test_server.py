@@ -86,5 +86,5 @@ def test_what_has_no_table_is_refused(tmp_path):
 
 def test_without_its_packages_it_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(EnvironmentMissingError, match=r"needs the extra `ui`.*uvicorn.*'pyspark-upstream\[ui\]'"):
+    with pytest.raises(EnvironmentMissingError, match=r"needs the extra `ui`.*uvicorn.*pip install 'starlette"):
         us.ui(tmp_path)
