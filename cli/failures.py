@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -60,9 +61,9 @@ def record(failure: CommandFailure, log: Path) -> bool:
 def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
     """Run work that writes a log, and return its exit code; a Failure names the log if the details are there.
 
-    By default the log is a temporary file, which is removed if the work succeeds.
+    By default the log is a temporary file of this user alone, which is removed if the work succeeds or nothing is in it.
     """
-    log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
+    log = chosen or _temporary_log()
     try:
         code = work(log)
     except KeyboardInterrupt:
@@ -72,9 +73,21 @@ def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
         if record(failure, log):
             raise CommandFailure(f"{failure.sentence}\nDetails: {log}", failure.code) from error
         raise failure from error
+    finally:
+        if chosen is None:
+            with contextlib.suppress(FileNotFoundError):
+                if log.stat().st_size == 0:
+                    log.unlink()
     if code == 0 and chosen is None:
         log.unlink(missing_ok=True)
     return code
+
+
+def _temporary_log() -> Path:
+    """Create a log whose name no other user can have taken, or made a link."""
+    handle, name = tempfile.mkstemp(prefix=f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-", suffix=".log")
+    os.close(handle)
+    return Path(name)
 
 
 def hide_interrupts() -> None:

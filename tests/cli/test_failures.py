@@ -1,9 +1,13 @@
 import logging
+import os
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 from py4j import java_gateway
 
-from upstream.cli.failures import FAILED, MISUSED, failure_of, hide_interrupts
+from upstream.cli.failures import FAILED, MISUSED, CommandFailure, failure_of, hide_interrupts, with_log
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 
 SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
@@ -37,6 +41,34 @@ def test_others_by_their_most_telling_line():
     assert failure_of(RuntimeError(java)).sentence == "No space left on device"
     assert failure_of(RuntimeError("plain")).sentence == "plain"
     assert failure_of(RuntimeError()).sentence == "RuntimeError"
+
+
+@pytest.mark.parametrize(("error", "left"), [(None, 0), (OptionError("a"), 0), (RuntimeError("b"), 1)])
+def test_the_log_is_of_this_user_alone_and_stays_if_it_has_details(tmp_path, monkeypatch, error, left):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def work(log: Path) -> int:
+        assert [log] == [*tmp_path.iterdir()]
+        assert log.stat().st_mode & 0o777 == 0o600
+        if error is not None:
+            raise error
+        return 0
+
+    with nullcontext() if error is None else pytest.raises(CommandFailure):
+        with_log(None, work)
+    assert len([*tmp_path.iterdir()]) == left
+
+
+def test_the_log_follows_no_link_of_another_user(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    now = time.time()
+    for second in range(120):
+        at = time.strftime("%Y%m%d-%H%M%S", time.localtime(now + second))
+        (tmp_path / f"upstream-{at}-{os.getpid()}.log").symlink_to(mine)
+    with_log(None, lambda log: log.write_text("a line of Spark's") * 0)
+    assert mine.read_text() == "mine"
 
 
 def test_an_interrupt_of_a_call_to_java_leaves_no_trace(caplog):
