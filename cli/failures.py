@@ -61,7 +61,7 @@ def record(failure: CommandFailure, log: Path) -> bool:
 def with_log(chosen: Path | None, work: Callable[[Path], int]) -> int:
     """Run work that writes a log, and return its exit code; a Failure names the log if the details are there.
 
-    By default the log is a temporary file of this user alone, which is removed if the work succeeds or nothing is in it.
+    By default the log is a temporary file of this user alone. It is removed if it is empty or the work succeeds.
     """
     log = chosen or _temporary_log()
     try:

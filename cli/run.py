@@ -17,6 +17,7 @@ from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
 from ..core.feedback.offsets import SourceCounts, journaled_counts
+from ..storage.atomic_write import replace_text
 from ..storage.folder import folder_at
 from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
@@ -172,7 +173,10 @@ def fmt(
         elif file == "-":
             typer.echo(made, nl=False)
         elif made != text:
-            Path(file).write_text(made, encoding="utf-8")
+            try:
+                replace_text(file, made)
+            except OSError as error:
+                raise CommandFailure(f"The file {file} cannot be replaced: {error}. It has not changed.") from error
     raise typer.Exit(check and different)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shutil
+import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -50,6 +52,23 @@ def write_whole(folder: str | TableFolder, name: str, write: Callable[[Any], obj
         with contextlib.suppress(FileNotFoundError):  # another attempt at the same task was quicker
             if other.name.rpartition(".")[0] == name and now - other.stat().st_mtime > _LEFT_SECONDS:
                 other.unlink()
+
+
+def replace_text(path: str | os.PathLike[str], text: str) -> None:
+    """Replace a user's file, or the one that a link names, as a whole and on the disk; keep its rights."""
+    target = os.path.realpath(path)
+    handle, written = tempfile.mkstemp(prefix=f".{os.path.basename(target)}.", dir=os.path.dirname(target))
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(target, written)
+        os.replace(written, target)
+    except BaseException:
+        os.remove(written)
+        raise
+    sync_file(os.path.dirname(target))
 
 
 def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """Files that are whole or not there."""
 
 import os
+import resource
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from upstream.storage.atomic_write import write_whole
+from upstream.storage.atomic_write import replace_text, write_whole
 
 
 def write(text: bytes) -> Callable[[pa.NativeFile], object]:
@@ -52,3 +53,23 @@ def test_a_twin_at_work_is_left_alone(tmp_path):
     write_whole(str(tmp_path), "a.json", while_the_twin_writes)
     assert (tmp_path / "a.json").read_bytes() == b"whole"
     assert list((tmp_path / ".staged").iterdir()) == []
+
+
+def test_a_full_disk_leaves_the_users_file_as_it_was(tmp_path):
+    file, link = tmp_path / "job.sql", tmp_path / "link.sql"
+    file.write_text("select 1;")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            replace_text(link, "SELECT 1;\n" * 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert file.read_text() == "select 1;"
+    replace_text(link, "SELECT 1;\n")
+    assert file.read_text() == "SELECT 1;\n"
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(tmp_path.iterdir()) == [file, link]
+    assert link.is_symlink()
