@@ -15,29 +15,25 @@ from ..core.feedback.ages import Ages
 from ..core.feedback.checkpoint_layout import SparkApplication
 from ..core.feedback.reports import REPORTS, read_queues, read_reports
 from ..delta_format.latest_table import BUCKET, NOTHING_YET
-from ..hosting.host_lease import writer_lease
 from ..operators.describe import FeedState, Place, live_places, source_feeds
 from ..sink.figures.summary import complete_up_to_us, run_figures
 from ..storage.folder import TableFolder
+from .condition import APART_US, recent_commits, table_condition
 from .prediction import budget_advice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
+    from ..sink.figures.freshness import Freshness
     from ..sink.figures.summary import CommitSummary
     from ..storage.lease import Lease
     from .bench import Bench
+    from .condition import TableCondition
     from .watch import Point, WatchedTable
 
 __all__ = ["feeds", "heatmap", "overview", "routes", "shards", "stalest", "summaries"]
 
-State = Literal["empty", "running", "late", "overloaded", "failed", "ended"]
-
-_RECENT_US = 60_000_000
-# Closer input partitions do not count as late, nor is a query overloaded whose rows come a little faster for a moment.
-_APART_US = 10_000_000
-_OVERLOADED = 1.1
 _POINTS, _MOST_POINTS = 600, 4_000
 _COLUMNS = 160
 _MOST_FEEDS = 500
@@ -49,50 +45,37 @@ _OPERATORS = ("feeds", "windows", "reorder", "joins", "latest")
 
 def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
     """Return a table's state, the verdict in a sentence, and the figures behind it."""
-    commits = [summary for _, summary in table.commits]
-    lease = writer_lease(table.folder, table.checkpoint)
+    last = table.last
+    held = None if last is None else _held_up(table, last, now_us)
+    condition = table_condition(table, now_us, behind_us=0 if held is None else held.behind_us)
+    state, fresh = condition.state, condition.freshness
     found: dict[str, Any] = {
         "table": table.name,
         "location": table.location,
         "checkpoint": table.checkpoint,
         "version": table.version,
         "now_us": now_us,
-        "writer": None if lease is None or lease.has_ended(now_us) else lease.holder,
-        "spark": spark_pages(table, lease, now_us),
+        "writer": condition.writer,
+        "spark": spark_pages(table, condition.lease, now_us),
     }
-    if not commits:
+    commits = [summary for _, summary in table.commits]
+    if last is None or fresh is None or not commits:
         return {**found, "state": "empty", "verdict": "No query has committed to this table yet.", "commit": None}
-    last = commits[-1]
     mine = [each for each in commits if each.query_id == last.query_id]
-    recent = [each for each in mine if each.committed_at_us >= last.committed_at_us - _RECENT_US]
-    held = _held_up(table, last, now_us)
-    gone = lease is not None and not lease.released and lease.has_ended(now_us)
-    ended = not gone and found["writer"] is None
-    arrives = _arrivals_by_service(recent)
-    state: State = (
-        "failed"
-        if gone
-        else "ended"
-        if ended
-        else "overloaded"
-        if last.pending and arrives >= _OVERLOADED
-        else "late"
-        if last.target_met is False or (held is not None and held.behind_us >= _APART_US)
-        else "running"
-    )
-    ago_us = max(now_us - last.committed_at_us, 0)
+    recent = recent_commits(commits)
     judged = [each.target_met for each in mine if each.target_met is not None]
     span_s = (last.committed_at_us - recent[0].committed_at_us) / 1e6
     complete_us = complete_up_to_us(last.low_watermark)
     return {
         **found,
         "state": state,
-        "verdict": _verdict(state, last, held, arrives, ago_us, None if lease is None else lease.process.pid),
+        "verdict": _verdict(condition, last, held),
         "advice": budget_advice(table) if state == "overloaded" else "",
         "waits_for": None if held is None else held.feed,
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
-        "since_commit_s": ago_us / 1e6,
+        "since_commit_s": fresh.since_commit_us / 1e6,
         "staleness": None if last.staleness is None else vars(last.staleness),
+        **now_figures(fresh),
         "complete_up_to": last.low_watermark,
         "all_ended": _all_ended(last),
         "behind_s": None if complete_us is None else (now_us - complete_us) / 1e6,
@@ -100,6 +83,20 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "rows_per_s": sum(each.updates for each in recent[1:]) / span_s if span_s > 0 else None,
         "applied_per_s": sum(each.applied for each in recent[1:]) / span_s if span_s > 0 else None,
         "superseded_share": _share(sum(each.superseded for each in recent), sum(each.updates for each in recent)),
+    }
+
+
+def now_figures(fresh: Freshness) -> dict[str, Any]:
+    """Return how stale a table is now, for pages."""
+    batch_us, waiting_us = fresh.batch_us, fresh.waiting_us
+    return {
+        "staleness_now": None if fresh.now is None else vars(fresh.now),
+        "staleness_now_at_least": fresh.at_least,
+        "idle": fresh.is_idle,
+        "past": fresh.is_past,
+        "target_met": fresh.target_met,
+        "batch_s": None if batch_us is None else batch_us / 1e6,
+        "waiting_s": None if waiting_us is None else waiting_us / 1e6,
     }
 
 
@@ -121,7 +118,7 @@ class HeldUp:
 
     def __str__(self) -> str:
         short = self.feed.rstrip("/").rpartition("/")[2] or self.feed
-        if self.silent_us is not None and self.silent_us >= _APART_US:
+        if self.silent_us is not None and self.silent_us >= APART_US:
             return f"waits for {short}, silent for {format_duration_us(self.silent_us)}"
         return f"waits for {short}, {format_duration_us(self.behind_us)} behind the others"
 
@@ -132,39 +129,42 @@ def _held_up(table: WatchedTable, last: CommitSummary, now_us: int) -> HeldUp | 
         if first["holds"]:
             behind_s, silent_s = first["behind_s"], first["silent_s"]
             silent_us = None if silent_s is None else int(silent_s * 1e6)
-            return HeldUp(first["feed"], _APART_US if behind_s is None else int(behind_s * 1e6), silent_us)
+            return HeldUp(first["feed"], APART_US if behind_s is None else int(behind_s * 1e6), silent_us)
     return None
 
 
-def _arrivals_by_service(recent: Sequence[CommitSummary]) -> float:
-    """Return how many times as many updates arrive at the queue as leave it; 0 without a queue."""
-    queues = [each.queue for each in recent if each.queue is not None]
-    applied = sum(each.applied for each in queues)
-    return sum(each.arrived for each in queues) / applied if applied else 0.0
-
-
-def _verdict(
-    state: State, last: CommitSummary, held: HeldUp | None, arrives: float, ago_us: int, process: int | None
-) -> str:
-    ago = format_duration_us(ago_us)
+def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None) -> str:
+    state, fresh = condition.state, condition.freshness
+    assert fresh is not None
+    ago = format_duration_us(fresh.since_commit_us)
+    batch = f" {sentence(fresh.batch_text)}" if fresh.batch_text else ""
     if state == "failed":
-        return f"No commit for {ago}: process {process} has ended, and no other has taken its query over."
+        return f"No commit for {ago}: {condition.loss}, and no other has taken its query over.{batch}"
     if state == "ended":
         if _all_ended(last):
             return f"Complete: all input partitions have ended. The last commit was {ago} ago."
-        return f"No query writes this table. The last commit was {ago} ago."
-    stale = "" if last.staleness is None else f"{format_duration_us(last.staleness.mean * 1e6)} stale on average"
+        return f"No query writes this table. The last commit was {ago} ago.{batch}"
     facts: list[str] = []
+    if fresh.is_idle or fresh.now is None:
+        facts.append(f"the last commit was {ago} ago" + (", and no row that came since waits" if fresh.is_idle else ""))
+    else:
+        least = "at least " if fresh.at_least else ""
+        facts.append(f"{least}{format_duration_us(fresh.now.mean * 1e6)} stale on average")
+    facts += [fresh.batch_text] if fresh.batch_text else []
     if state == "overloaded":
         oldest = "" if last.oldest is None else f", the oldest for {format_duration_us(last.oldest * 1e6)}"
-        facts.append(f"{arrives:.1f} times as many rows arrive as are processed")
+        facts.append(f"{condition.arrives:.1f} times as many rows arrive as are processed")
         facts.append(f"{last.pending:,} keys wait{oldest}")
-    if held is not None and held.behind_us >= _APART_US:
+    if held is not None and held.behind_us >= APART_US:
         facts.append(str(held))
-    if last.target is not None and last.target_met is not None:
-        facts.append(f"the target {last.target} is {'met' if last.target_met else 'missed'}")
-    sentence = "; ".join([*([stale] if stale else []), *facts]) or f"the last commit was {ago} ago"
-    return sentence[0].upper() + sentence[1:] + "."
+    if fresh.target is not None and fresh.target_met is not None:
+        facts.append(f"the target {fresh.target} is {'met' if fresh.target_met else 'missed'}")
+    return sentence("; ".join(facts))
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    return text[:1].upper() + text[1:] + "."
 
 
 def _all_ended(last: CommitSummary) -> bool:
