@@ -41,6 +41,7 @@ __all__ = ["AnswerProcess", "Bench", "Conflict", "count_of", "failure", "problem
 
 _LIMIT_S = 2.0
 _AT_ONCE = 8
+_DEPTH = 32
 # An answering process may take so long to start. It ends after so long without a request, or with one as old as this.
 _START_S, _IDLE_S, _STUCK_S = 10.0, 60.0, 20.0
 _LOOK_S = 0.5
@@ -99,13 +100,13 @@ class Bench:
         if request.method not in {"GET", "HEAD"}:
             if not self.control:
                 return problem(403, "this workbench only reads", hint="start `upstream ui` without --read-only")
-            body = await request.body()
             try:
-                request.state.body = json.loads(body or b"{}")
+                request.state.body = json.loads(await request.body() or b"{}")
+                if not isinstance(request.state.body, dict):
+                    return problem(400, "the body is not a JSON object")
+                _check_depth(request.state.body)
             except ValueError as error:
                 return problem(400, f"the body is not JSON: {error}")
-            if not isinstance(request.state.body, dict):
-                return problem(400, "the body is not a JSON object")
         work = partial(handler, request)
         if self.process is not None and apart and (apart is True or await self._in_thread(partial(apart, request))):
             if not await self._in_thread(partial(self.process.start, needs)):
@@ -121,6 +122,17 @@ class Bench:
         return await anyio.to_thread.run_sync(work, limiter=self._at_once, abandon_on_cancel=True)
 
 
+def _check_depth(value: Any) -> None:
+    """Raise RecursionError for a value that is nested too deeply to handle."""
+    level, depth = [value], 0
+    while level:
+        level = [each for outer in level for each in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [each for each in level if isinstance(each, (dict, list))]
+        depth += 1
+        if depth > _DEPTH:
+            raise RecursionError
+
+
 def response(found: Any) -> Response:
     """Return what a handler has found as a response."""
     return found if isinstance(found, Response) else JSONResponse(plain(found))
@@ -133,6 +145,8 @@ def failure(error: Exception) -> Response:
     if isinstance(error, UpstreamError):
         status = 404 if isinstance(error, UnknownNameError) else 409 if isinstance(error, Conflict) else 400
         return problem(status, error.problem, expected=error.expected, hint=error.hint)
+    if isinstance(error, RecursionError):
+        return problem(400, "the request is nested too deeply", hint="send a simpler one")
     if isinstance(error, FileNotFoundError):
         return problem(404, "a file of the table has just been removed", hint="try again")
     _log.error("a request failed", exc_info=error)

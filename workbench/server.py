@@ -39,6 +39,7 @@ _END_S = 3.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
 _FEATURES = (views, table_view, prediction, control, metrics, plan_view, why)
+_FAILURES = (UpstreamError, FileNotFoundError, RecursionError)
 _APART = (views, table_view, control, plan_view, why)  # have routes of the answering process
 
 
@@ -97,7 +98,7 @@ def create_app(
             Middleware(Guard, token=token, hosts=[*hosts]),
             Middleware(GZipMiddleware, minimum_size=2048, compresslevel=3),
         ],
-        exception_handlers=dict.fromkeys((HTTPException, UpstreamError, FileNotFoundError, Exception), _refused),
+        exception_handlers=dict.fromkeys((HTTPException, *_FAILURES, Exception), _refused),
         lifespan=lifespan,
     )
 

@@ -187,6 +187,8 @@ def test_a_commit_is_on_the_page_at_once_and_none_is_missed_while_the_server_is_
     opened.errors.clear()  # the browser reports each attempt that finds no server
     missed = [commit() for _ in range(3)]
     server.start()
+    page.wait_for_selector("body[data-live=refused]", timeout=WAIT)
+    page.context.new_page().goto(server.address)
     page.wait_for_selector("body[data-live=live]", timeout=WAIT)
     page.wait_for_selector(f"body[data-version='{missed[-1]}']", timeout=WAIT)
     assert shown()[:4] == [*reversed(missed), version]

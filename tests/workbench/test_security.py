@@ -7,6 +7,7 @@ import stat
 import pytest
 from starlette.testclient import TestClient
 
+from upstream.workbench import security
 from upstream.workbench.security import kept_token
 
 TOKEN = "secret-token"
@@ -27,6 +28,32 @@ def test_the_address_with_the_token_sets_a_cookie_that_no_script_and_no_other_si
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     assert client.get("/api/v1/tables").json()["tables"][0]["name"] == "table"
+
+
+def test_the_cookie_is_a_secret_of_its_own_that_ends_with_the_server(client, app):
+    """Whoever listens on the port after the server gets the cookie of an open page."""
+    given = [client.get(f"/?token={TOKEN}", follow_redirects=False).headers["set-cookie"] for _ in range(2)]
+    secrets = [each.partition("=")[2].partition(";")[0] for each in given]
+    assert secrets[0] != secrets[1]
+    assert TOKEN not in given[0]
+    assert client.get("/api/v1/tables").status_code == 200
+    with TestClient(app(), cookies=dict(client.cookies)) as restarted:
+        assert restarted.get("/api/v1/tables").status_code == 401
+        restarted.cookies.clear()
+        assert restarted.get(f"/?token={secrets[1]}").status_code == 401
+
+
+def test_only_so_many_sessions_are_kept(app, monkeypatch):
+    monkeypatch.setattr(security, "_SESSIONS", 2)
+    with TestClient(app()) as client:
+        secrets = []
+        for _ in range(3):
+            client.get(f"/?token={TOKEN}")
+            secrets.append(client.cookies["upstream_session"])
+        for secret, status in zip(secrets, (401, 200, 200), strict=True):
+            cookie = {"Cookie": f"upstream_session={secret}"}
+            client.cookies.clear()
+            assert client.get("/api/v1/tables", headers=cookie).status_code == status
 
 
 def test_a_bearer_token_needs_no_cookie(client):
@@ -65,7 +92,9 @@ def test_the_body_of_a_change_is_a_small_json_object(known):
     assert post("{").status_code == 400
     assert post("[1]").status_code == 400
     assert post(json.dumps({"a": "x" * 70_000})).status_code == 413
-    assert post(iter([b"{}"])).status_code == 411
+    assert post(iter([b'{"a"', b": 1}"])).json() == {"body": {"a": 1}}
+    assert post("[" * 60_000).status_code == 400
+    assert post('{"a": ' * 40 + "1" + "}" * 40).status_code == 400
 
 
 def test_a_workbench_that_only_reads_takes_no_change(app):

@@ -45,7 +45,7 @@ async function call(method, path, { params = {}, body, signal } = {}) {
   const json = (answer.headers.get("Content-Type") ?? "").includes("json");
   const found = json && text ? JSON.parse(text) : text;
   if (answer.status === 401) {
-    throw new ApiError(401, { error: "The server does not accept this browser's token.", hint: "Open the address that `upstream ui` printed." });
+    throw new ApiError(401, { error: "This browser's session has ended.", hint: "Open the address that `upstream ui` printed." });
   }
   if (!answer.ok) throw new ApiError(answer.status, json ? found : {});
   return found;
@@ -164,7 +164,7 @@ const feed = {
   },
 };
 
-const WORDS = { live: "live", paused: "paused", offline: "reconnecting", refused: "restarted with another token: open its new address" };
+const WORDS = { live: "live", paused: "paused", offline: "reconnecting", refused: "restarted: open its address again" };
 
 function connection(state) {
   $("live").dataset.live = state;
