@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -180,15 +181,15 @@ def heading(load: float, skew: float, seconds: float, *, two_class: bool = False
     """Print the heading of the following lines."""
     feed = "two rates, in bursts" if two_class else f"skew {skew:g}"
     print(f"\nload {load:g} x, {feed}, {seconds:g} s looked at after {WARM_S:g} s")
-    print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB   mean by own commits")
+    print("  engine         mean s    p99 s    max s  peak MB    p50 s  results/s  commits   mean by own commits")
 
 
 def line(row: dict[str, Any]) -> None:
     """Print one run."""
     print(
-        f"  {row['engine']:<12} {row['mean']:8.2f} {row['p50']:8.2f} {row['p99']:8.2f} {row['max']:8.2f}"
-        f" {row['results_per_second']:10.0f} {row['commits']:8d} {row['peak_mb']:8.0f}"
-        + ("" if row["own"] is None else "   {:.2f} to {:.2f}".format(*row["own"])),
+        f"  {row['engine']:<12} {row['mean']:8.2f} {row['p99']:8.2f} {row['max']:8.2f} {row['peak_mb']:8.0f}"
+        f" {row.get('p50', nan):8.2f} {row.get('results_per_second', nan):10.0f} {row.get('commits', nan):8.0f}"
+        + ("" if row.get("own") is None else "   {:.2f} to {:.2f}".format(*row["own"])),
         flush=True,
     )
 
@@ -215,45 +216,35 @@ def verdict(what: str, ratio: float, most: float) -> None:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Plot mean staleness over load, a labelled line an engine, beside the same without the slowest engine.
+    """Plot mean staleness at each load, a labelled bar an engine.
 
-    Engines with one load are left out. What processes every row falls behind for as long as it runs, so its line has
-    the runs of one length.
+    An engine that processes every row falls behind for as long as it runs, so its label has the time of its run.
     """
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for engine in dict.fromkeys(row["engine"] for row in rows):
-        mine = [row for row in rows if (row["engine"], *point_of(row)[1::2]) == (engine, 0.5, False)]
-        if engine == "append" and mine:
-            lengths = [row["seconds"] for row in mine]
-            mine = [row for row in mine if row["seconds"] == max(lengths, key=lengths.count)]
-        if len({row["load"] for row in mine}) > 1:
-            lines[engine] = sorted((row["load"], row["mean"]) for row in mine)
-    if not lines:
-        print("nothing to plot: no engine ran at two loads")
-        return
-    slowest = max(lines, key=lambda engine: lines[engine][-1][1])
-    figure, panels = pyplot().subplots(ncols=2, figsize=(9, 3.8), layout="constrained")
-    for axes, left_out in zip(panels, ("", slowest), strict=True):
-        for number, (engine, points) in enumerate(lines.items()):
-            if engine == left_out:
-                continue
-            axes.plot(*zip(*points, strict=True), marker="o", color=f"C{number}")
-            axes.annotate(
-                LABELS.get(engine, engine),
-                points[-1],
-                (8, 0),
-                textcoords="offset points",
-                va="center",
-                color=f"C{number}",
-            )
-        axes.set(xlabel="load (arrivals / capacity)", xticks=sorted({x for each in lines.values() for x, _ in each}))
-        axes.set_ylim(bottom=0)
-        axes.set_xlim(0, 1.35 * axes.dataLim.x1)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].set(ylabel="mean staleness, s")
-    panels[1].set_title(f"the same without “{LABELS.get(slowest, slowest)}”", fontsize="medium")
-    figure.savefig(path, dpi=150)
+    rows = [row for row in rows if row["engine"] in LABELS and point_of(row)[1::2] == (0.5, False)]
+    loads = sorted({row["load"] for row in rows})
+    figure, axes = pyplot().subplots(figsize=(9, 3.8), layout="constrained")
+    for number, (engine, label) in enumerate(LABELS.items()):
+        bars = [row for row in rows if row["engine"] == engine]
+        drawn = axes.bar(
+            [loads.index(row["load"]) + (number - 1) * 0.3 for row in bars],
+            [row["mean"] for row in bars],
+            width=0.28,
+            color=f"C{number}",
+            label=label,
+        )
+        axes.bar_label(drawn, labels=[bar_label(row) for row in bars], padding=2, fontsize="small")
+    axes.set(ylabel="mean staleness, s", xlabel="load (arrivals / capacity)")
+    axes.set_xticks(range(len(loads)), [f"{load:g}" for load in loads])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left")
+    figure.savefig(path, dpi=150, metadata={"Date": None})
     print(f"plotted: {path}")
+
+
+def bar_label(row: dict[str, Any]) -> str:
+    """Return the mean of a run, and how long the run took where the mean climbs with it."""
+    climbs = f"\n(after {WARM_S + row['seconds']:g} s, climbing)" if row["engine"] == "append" else ""
+    return f"{row['mean']:.3g}{climbs}"
 
 
 if __name__ == "__main__":
