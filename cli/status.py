@@ -121,7 +121,9 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     from ..delta_format.scan import open_table
     from ..hosting.host_lease import writer_lease
     from ..hosting.journal import Journal
+    from ..sink.figures.freshness import JournaledBatch, freshness
     from ..storage.folder import TableFolder
+    from ..workbench.condition import process_loss
     from ..workbench.watch import checkpoint_of
 
     location, now = absolute_location(path), now_us()
@@ -138,18 +140,24 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     checkpoint = checkpoint_of(folder, query) if query else None
     lease = writer_lease(folder, checkpoint)
     writer = None if lease is None or lease.has_ended(now) else lease.holder
+    journal = JournaledBatch.read(TableFolder(checkpoint, storage)) if checkpoint is not None else None
+    fresh = freshness([each for _, each in commits], journal, now, is_written=writer is not None)
     if as_json:
         found: dict[str, Any] = {"table": path, "version": table.version(), "writer": writer, "last_commit": None}
         if last is not None:
             found["last_commit"] = {"version": commits[-1][0], **last.to_json()}
             found["since_commit_s"] = (now - last.committed_at_us) / 1e6
+        if fresh is not None:
+            found |= fresh.to_json()
         console.out(_json(found), highlight=False)
         return
-    console.print(f"{path}, version {table.version()}: {_written_by(writer, query, checkpoint)}")
-    if last is None:
+    lost = "" if lease is None or lease.released or writer is not None else f": {process_loss(lease, now)}"
+    console.print(f"{path}, version {table.version()}: {_written_by(writer, query, checkpoint)}{lost}")
+    if last is None or fresh is None:
         console.print("The log has no commit of a query.")
         return
-    ago = format_duration_us(max(now - last.committed_at_us, 0))
+    console.print("; ".join(each for each in (fresh.stale_text, fresh.batch_text, fresh.target_text) if each))
+    ago = format_duration_us(fresh.since_commit_us)
     keys = "" if last.keys is None else f"{last.keys:,} keys; "
     console.print(f"{keys}complete to {complete_to(last)}; last commit {ago} ago, batch {last.batch_id}")
     console.print(", ".join([_applied(last), *how_rows_came(last)]))
@@ -213,12 +221,10 @@ def _applied(summary: CommitSummary) -> str:
     said = [f"{summary.applied:,} keys changed, {summary.superseded:,} updates superseded"]
     if summary.staleness is not None:
         p50, p99 = (format_duration_us(each * 1e6) for each in (summary.staleness.p50, summary.staleness.p99))
-        said.append(f"staleness p50 {p50}, p99 {p99}")
+        said.append(f"staleness at this commit p50 {p50}, p99 {p99}")
     if summary.pending is not None:
         oldest = "" if summary.oldest is None else f", the oldest for {format_duration_us(summary.oldest * 1e6)}"
         said.append(f"{short_count(summary.pending)} waiting{oldest}")
-    if summary.target is not None and summary.target_met is not None:
-        said.append(f"{summary.target} {'met' if summary.target_met else 'missed'}")
     return ", ".join(said)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..conf.errors import OptionError, UpstreamError
 from ..conf.units import format_duration_us, now_us, parse_duration_us
-from ..core.feedback.ages import Ages
+from ..core.feedback.ages import Ages, Staleness
 from ..core.feedback.checkpoint_layout import dead_letters_folder, operator_folder
 from ..core.feedback.offsets import noted_batches
 from ..core.feedback.reports import REPORTS, read_reports
@@ -23,6 +23,7 @@ from ..delta_format.append_table import count_dead_letters
 from ..delta_format.latest_table import NOTHING_YET
 from ..delta_format.log import LogReplay, entry_place, newest_version
 from ..hosting.host_lease import writer_lease
+from ..sink.figures.freshness import Freshness, JournaledBatch, freshness
 from ..sink.figures.summary import CommitSummary, complete_up_to_us
 from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
@@ -139,6 +140,7 @@ class NearbyFigures:
     """The figures on storage beside a table's commits: in its checkpoint, its leases, and its dead-letter table."""
 
     writer: bool | None = None  # whether a query holds a lease; None if not read yet
+    checkpoint: TableFolder | None = None  # None if it is not found
     error: str | None = None  # the reason if the table cannot be read
     dead_letters: int | None = None
     steps: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])  # seconds of the last batch
@@ -157,6 +159,7 @@ class NearbyFigures:
             lease = writer_lease(folder, place)
             return cls(
                 writer=lease is not None and not lease.has_ended(now_us),
+                checkpoint=checkpoint,
                 dead_letters=_dead_letters(folder, checkpoint),
                 steps={} if checkpoint is None or table.last is None else batch_steps(checkpoint, table.last),
                 operators={} if checkpoint is None else dict(_operators(checkpoint)),
@@ -219,21 +222,13 @@ class TableFigures:
     name: str
     commits: Sequence[CommitSummary]  # one at least
     now_us: int
+    fresh: Freshness
     totals: CommitTotals | None = None
     nearby: NearbyFigures = NearbyFigures()
 
     @property
     def last(self) -> CommitSummary:
         return self.commits[-1]
-
-    @property
-    def target_met(self) -> bool | None:
-        """The last verdict: a commit that applied nothing has none."""
-        return next((each.target_met for each in reversed(self.commits) if each.target_met is not None), None)
-
-    @property
-    def since_commit_us(self) -> int:
-        return max(self.now_us - self.last.committed_at_us, 0)
 
     @functools.cached_property
     def lags(self) -> list[PartitionLag]:
@@ -243,19 +238,22 @@ class TableFigures:
         """Return the reasons why the table is not fresh, one sentence each.
 
         Without a `max_age_us`, ten minutes without a commit are a problem only if no query writes, because input can be
-        silent.
+        silent. A batch that takes as long without a commit is one in any case.
         """
         if self.nearby.error is not None:
             return [f"the table cannot be read: {self.nearby.error}"]
         found: list[str] = []
-        if self.target_met is False:
-            found.append(f"the target {self.last.target} is missed")
         limit_us, silent = _MAX_AGE_US, has_ended(self.last) or self.nearby.writer
         if max_age_us is not None:
             limit_us, silent = max_age_us, False
-        if self.since_commit_us > limit_us and not silent:
+        fresh = self.fresh
+        if fresh.target_met is False:
+            found.append(": ".join(each for each in (f"the target {fresh.target} is missed", fresh.batch_text) if each))
+        elif (fresh.batch_us or 0) > limit_us and fresh.unanswered is not None:
+            found.append(fresh.unanswered.delay_text(self.now_us))
+        if fresh.since_commit_us > limit_us and not silent:
             writes = "" if self.nearby.writer else ", and no query writes the table"
-            ages = f"{format_duration_us(self.since_commit_us)} ago, more than {format_duration_us(limit_us)}"
+            ages = f"{format_duration_us(fresh.since_commit_us)} ago, more than {format_duration_us(limit_us)}"
             found.append(f"the last commit was {ages}{writes}")
         return found
 
@@ -288,7 +286,8 @@ class MetricsCollector:
                 self._nearby[table.name] = table.version, now_us, NearbyFigures.read(table, now_us)
                 if time.monotonic() > until_s:
                     break
-            return [self._figures(each, now_us) for each in tables]
+            journals: dict[str, JournaledBatch | None] = {}
+            return [self._figures(each, now_us, journals) for each in tables]
 
     def families(self, now_us: int) -> list[MetricFamily]:
         """Return the metrics of all tables; families without a figure are left out."""
@@ -304,18 +303,23 @@ class MetricsCollector:
         )  # fmt: skip
         return [each for each in found if each.samples]
 
-    def _figures(self, table: WatchedTable, now_us: int) -> TableFigures:
+    def _figures(self, table: WatchedTable, now_us: int, journals: dict[str, JournaledBatch | None]) -> TableFigures:
         totals: CommitTotals | None = None
         if self._since_us is not None:
             totals = self._totals.setdefault(table.name, CommitTotals(self._since_us))
             totals.add(table)
-        return TableFigures(
-            table.name, [each for _, each in table.commits], now_us, totals, self._nearby.get(table.name, _UNREAD)[2]
-        )
+        commits = [each for _, each in table.commits]
+        nearby = self._nearby.get(table.name, _UNREAD)[2]
+        place = nearby.checkpoint
+        if place is not None and place.location not in journals:  # a job may write a thousand tables
+            journals[place.location] = JournaledBatch.read(place)
+        journal = None if place is None else journals[place.location]
+        fresh = freshness(commits, journal, now_us, is_written=nearby.writer is not False)
+        assert fresh is not None, "it has a commit"
+        return TableFigures(table.name, commits, now_us, fresh, totals, nearby)
 
 
-def _value(summary: CommitSummary, path: str) -> Any:
-    value: Any = summary
+def _value(value: Any, path: str) -> Any:
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
     return value
@@ -345,11 +349,16 @@ def _committed(each: TableFigures) -> Samples:
 
 def _oldest(each: TableFigures) -> Samples:
     # It waits on until the next commit.
-    return [] if each.last.oldest is None else [({}, each.last.oldest + each.since_commit_us / 1e6)]
+    return [] if each.last.oldest is None else [({}, each.last.oldest + each.fresh.since_commit_us / 1e6)]
 
 
-def _staleness(each: TableFigures) -> Samples:
-    return [({"figure": name}, _value(each.last, f"staleness.{name}")) for name in ("mean", "p50", "p99", "max")]
+def _staleness(found: Callable[[TableFigures], Staleness | None]) -> Callable[[TableFigures], Samples]:
+    return lambda each: [({"figure": name}, _value(found(each), name)) for name in ("mean", "p50", "p99", "max")]
+
+
+def _unanswered(each: TableFigures) -> Samples:
+    batch_us = each.fresh.batch_us
+    return [({}, 0.0 if batch_us is None else batch_us / 1e6)] if each.nearby.checkpoint is not None else []
 
 
 def _complete(each: TableFigures) -> Samples:
@@ -390,7 +399,11 @@ _FAMILIES: Sequence[tuple[str, Kind, str, Callable[[TableFigures], Samples]]] = 
     ("staleness_seconds", "histogram", "Age of the applied rows at their commit",
      lambda each: [] if each.totals is None else [({}, each.totals.ages)]),
     ("last_staleness_seconds", "gauge", "Age of the rows that the last commit applied",
-     _staleness),
+     _staleness(lambda each: each.last.staleness)),
+    ("staleness_now_seconds", "gauge", "The same now: it grows with the age of rows that are read, and not committed",
+     _staleness(lambda each: each.fresh.now)),
+    ("uncommitted_batch_seconds", "gauge", "Time since the plan of a batch without a commit; 0 if there is none",
+     _unanswered),
     ("received", "counter", "Rows that the sources have received since the checkpoint began",
      _last("sources.received")),
     ("late", "counter", "Rows below their partition's low-watermark since the checkpoint began", _last("sources.late")),
@@ -400,8 +413,8 @@ _FAMILIES: Sequence[tuple[str, Kind, str, Callable[[TableFigures], Samples]]] = 
     ("keys", "gauge", "Rows of the table", _last("keys")),
     ("pending_keys", "gauge", "Keys that wait in the queue", _last("pending")),
     ("oldest_pending_seconds", "gauge", "Age of the oldest update that waits in the queue", _oldest),
-    ("target_met", "gauge", "1 if the last commit with a verdict met the target",
-     lambda each: [({}, _bit(each.target_met))]),
+    ("target_met", "gauge", "1 unless the last commit, or a batch without a commit, misses the target",
+     lambda each: [({}, _bit(each.fresh.target_met))]),
     ("needed_rows_per_second", "gauge", "Processing rate that would meet the missed target",
      _last("needed_rows_per_s")),
     ("complete_up_to_timestamp_seconds", "gauge", "Event time up to which the table is complete", _complete),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import Route
 
-    from ..sink.figures.freshness import Freshness
     from ..sink.figures.summary import CommitSummary
     from ..storage.lease import Lease
     from .bench import Bench
@@ -75,7 +74,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
         "since_commit_s": fresh.since_commit_us / 1e6,
         "staleness": None if last.staleness is None else vars(last.staleness),
-        **now_figures(fresh),
+        **fresh.to_json(),
         "complete_up_to": last.low_watermark,
         "all_ended": _all_ended(last),
         "behind_s": None if complete_us is None else (now_us - complete_us) / 1e6,
@@ -83,20 +82,6 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "rows_per_s": sum(each.updates for each in recent[1:]) / span_s if span_s > 0 else None,
         "applied_per_s": sum(each.applied for each in recent[1:]) / span_s if span_s > 0 else None,
         "superseded_share": _share(sum(each.superseded for each in recent), sum(each.updates for each in recent)),
-    }
-
-
-def now_figures(fresh: Freshness) -> dict[str, Any]:
-    """Return how stale a table is now, for pages."""
-    batch_us, waiting_us = fresh.batch_us, fresh.waiting_us
-    return {
-        "staleness_now": None if fresh.now is None else vars(fresh.now),
-        "staleness_now_at_least": fresh.at_least,
-        "idle": fresh.is_idle,
-        "past": fresh.is_past,
-        "target_met": fresh.target_met,
-        "batch_s": None if batch_us is None else batch_us / 1e6,
-        "waiting_s": None if waiting_us is None else waiting_us / 1e6,
     }
 
 
@@ -144,22 +129,15 @@ def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None
         if _all_ended(last):
             return f"Complete: all input partitions have ended. The last commit was {ago} ago."
         return f"No query writes this table. The last commit was {ago} ago.{batch}"
-    facts: list[str] = []
-    if fresh.is_idle or fresh.now is None:
-        facts.append(f"the last commit was {ago} ago" + (", and no row that came since waits" if fresh.is_idle else ""))
-    else:
-        least = "at least " if fresh.at_least else ""
-        facts.append(f"{least}{format_duration_us(fresh.now.mean * 1e6)} stale on average")
-    facts += [fresh.batch_text] if fresh.batch_text else []
+    facts = [fresh.stale_text, fresh.batch_text]
     if state == "overloaded":
         oldest = "" if last.oldest is None else f", the oldest for {format_duration_us(last.oldest * 1e6)}"
         facts.append(f"{condition.arrives:.1f} times as many rows arrive as are processed")
         facts.append(f"{last.pending:,} keys wait{oldest}")
     if held is not None and held.behind_us >= APART_US:
         facts.append(str(held))
-    if fresh.target is not None and fresh.target_met is not None:
-        facts.append(f"the target {fresh.target} is {'met' if fresh.target_met else 'missed'}")
-    return sentence("; ".join(facts))
+    facts.append(fresh.target_text)
+    return sentence("; ".join(each for each in facts if each))
 
 
 def sentence(text: str) -> str:

@@ -82,6 +82,13 @@ class JournaledBatch:
         """The arrival of its first row; if that is unknown, the time by which it had arrived."""
         return min(self.arrivals[0][0], self.planned_us) if self.arrivals else self.planned_us
 
+    def delay_text(self, now_us: int) -> str:
+        """Return since when it has no commit, for people."""
+        delay = f"batch {self.number} has no commit after {format_duration_us(max(now_us - self.planned_us, 0))}"
+        if self.is_empty:
+            return delay
+        return f"{delay}, and its first row has waited for {format_duration_us(max(now_us - self.first_us, 0))}"
+
     def figures(self, now_us: int) -> Staleness:
         """Return the least staleness that its rows can have at their commit, if that is not before `now_us`."""
         arrivals = self.arrivals or ((self.planned_us, 1),)
@@ -110,7 +117,8 @@ class Freshness:
 
     now_us: int
     since_commit_us: int
-    at_commit: Staleness | None  # of the rows that the last commit applied
+    since_change_us: int  # since the last commit that applied a row
+    at_commit: Staleness | None  # of the rows that this commit applied
     now: Staleness | None  # None if it is unknown
     is_idle: bool  # whether all rows that the query has read are answered, and have been for some time: `now` is 0
     at_least: bool  # whether rows of the unanswered batch may be older than `now`
@@ -132,16 +140,50 @@ class Freshness:
     @property
     def is_past(self) -> bool:
         """Whether the last commit's figures say nothing about now."""
-        return self.now is None or not _is_recent(self.at_commit, self.since_commit_us)
+        return self.now is None or not _is_recent(self.at_commit, self.since_change_us)
 
     @property
     def batch_text(self) -> str:
         """The unanswered batch, for people; nothing unless it takes longer than the rows of the last commit waited."""
         if self.unanswered is None or _is_recent(self.at_commit, self.batch_us or 0):
             return ""
-        waiting = self.waiting_us
-        age = "" if waiting is None else f", its first row has waited for {format_duration_us(waiting)}"
-        return f"batch {self.unanswered.number} has no commit after {format_duration_us(self.batch_us or 0)}{age}"
+        return self.unanswered.delay_text(self.now_us)
+
+    @property
+    def stale_text(self) -> str:
+        """How stale the answers are, for people."""
+        ago = format_duration_us(self.since_commit_us)
+        if self.is_idle:
+            return f"all rows that were read are answered; the last commit was {ago} ago"
+        if self.now is not None:
+            return f"{'at least ' * self.at_least}{format_duration_us(self.now.mean * 1e6)} stale on average"
+        if self.at_commit is not None:
+            ago = format_duration_us(self.since_change_us)
+            return f"{format_duration_us(self.at_commit.mean * 1e6)} stale on average at the last change, {ago} ago"
+        return f"the last commit was {ago} ago"
+
+    @property
+    def target_text(self) -> str:
+        """The verdict on the target, for people; nothing without one."""
+        if self.target is None or self.target_met is None:
+            return ""
+        return (
+            f"the target {self.target} {'was' if self.now is None else 'is'} {'met' if self.target_met else 'missed'}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of now, for programs."""
+        batch, batch_us, waiting_us = self.unanswered, self.batch_us, self.waiting_us
+        return {
+            "staleness_now": None if self.now is None else vars(self.now),
+            "at_least": self.at_least,
+            "idle": self.is_idle,
+            "past": self.is_past,
+            "target_met": self.target_met,
+            "uncommitted_batch": None if batch is None else batch.number,
+            "uncommitted_batch_s": None if batch_us is None else batch_us / 1e6,
+            "waiting_s": None if waiting_us is None else waiting_us / 1e6,
+        }
 
 
 def freshness(
@@ -157,12 +199,14 @@ def freshness(
         return None
     last = commits[-1]
     since_us = max(now_us - last.committed_at_us, 0)
+    change = next((each for each in reversed(commits) if each.staleness is not None), last)
+    changed_us = max(now_us - change.committed_at_us, 0)
     unanswered = None if journal is None or journal.is_done or journal.number <= last.batch_id else journal
     if unanswered is not None and unanswered.is_empty and not is_written:
         unanswered = None
     waits = _greater(None if unanswered is None else unanswered.figures(now_us), _in_queue(last, since_us))
-    counts = _is_recent(last.staleness, since_us) or (is_written and (journal is None or bool(last.pending)))
-    recent = last.staleness if counts else None
+    counts = _is_recent(change.staleness, changed_us) or (is_written and bool(last.pending))
+    recent = change.staleness if counts else None
     idle = is_written and journal is not None and unanswered is None and not counts
     target = None if last.target is None else _target(last.target)
     verdict = next((each.target_met for each in reversed(commits) if each.target_met is not None), None)
@@ -175,7 +219,8 @@ def freshness(
     return Freshness(
         now_us=now_us,
         since_commit_us=since_us,
-        at_commit=last.staleness,
+        since_change_us=changed_us,
+        at_commit=change.staleness,
         now=_NOTHING_WAITS if idle else _greater(recent, waits),
         is_idle=idle,
         at_least=unanswered is not None and not unanswered.is_exact,

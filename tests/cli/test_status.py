@@ -38,8 +38,9 @@ def test_history(table):
 
 
 def test_status(table, tmp_path):
-    first, second, third, *_ = done("status", "table", cwd=tmp_path).splitlines()
+    first, fresh, second, third, *_ = done("status", "table", cwd=tmp_path).splitlines()
     assert first == "table, version 3: no query writes it"
+    assert fresh.endswith("stale on average; the target max < 1 h 00 min is missed")
     assert second.startswith("2 keys; complete to 22; last commit ")
     assert second.endswith(" ago, batch 2")
     assert third.startswith("0 keys changed, 1 updates superseded")
@@ -50,6 +51,32 @@ def test_status(table, tmp_path):
     assert found["last_commit"]["version"] == 3
     assert found["last_commit"]["low_watermark"] == 22
     assert 0 <= found["since_commit_s"] < 600
+
+
+def test_status_of_a_query_whose_batch_hangs(tmp_path):
+    """The last commit met its target, and the two hours since are not in it."""
+    hour = 3_600_000_000
+    planned = now_us() - 2 * hour
+    table = Sink(tmp_path, options={"key": "k", "eventTime": "t", "target": "max < 1 h"}, now_us=planned)
+    assert table.batch(2, [table.rows([(1, 10, "a")], arrival_us=[planned])]).target_met
+    part = {"feed": "f", "place": {}, "span": 5_000, "arrival_us": planned - 1_000_000}
+    offset = json.dumps({"progress": {}, "now_us": planned, "ranges": [part]})
+    (table.checkpoint / "offsets").mkdir()
+    (table.checkpoint / "offsets" / "3").write_text(f'v1\n{{"batchTimestampMs":{planned // 1000}}}\n{offset}')
+    lease, mine = TableLease(TableFolder(str(table.path))), Process.of(os.getpid())
+    lease.hold("query-1", mine, 60_000_000, now_us())
+    _, fresh, *_ = done("status", "table", cwd=tmp_path).splitlines()
+    assert fresh == (
+        "2 h 00 min stale on average; batch 3 has no commit after 2 h 00 min, and its first row has waited for "
+        "2 h 00 min; the target max < 1 h 00 min is missed"
+    )
+    found = json.loads(done("status", "table", "--json", cwd=tmp_path))
+    assert (found["target_met"], found["uncommitted_batch"], found["at_least"]) == (False, 3, False)
+    assert found["staleness_now"]["p99"] > 7200
+    lease.release()
+    lease.hold("query-1", mine, 60_000_000, now_us() - 2 * hour)
+    first, *_ = done("status", "table", cwd=tmp_path).splitlines()
+    assert first.startswith(f"table, version 3: no query writes it: process {mine.pid} on {mine.host} has not renewed")
 
 
 def test_metrics_for_a_textfile_collector_and_for_what_scrapes_the_workbench(table, tmp_path):

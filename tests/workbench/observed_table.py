@@ -24,7 +24,9 @@ class ObservedTable:
     """Commits batches at the times that a test gives, in epoch microseconds."""
 
     def __init__(self, folder: Path, target: str = "p99 < 10 s") -> None:
-        self.sink = Sink(folder, COLUMNS, {"key": "k", "eventTime": "t", "buckets": "2", "target": target})
+        self.sink = Sink(
+            folder, COLUMNS, {"key": "k", "eventTime": "t", "buckets": "2", **({"target": target} if target else {})}
+        )
         self.batches = 0
         self._letters = 0
 
@@ -55,6 +57,13 @@ class ObservedTable:
         ]
         assert sink.batch(number, [sink.rows(keys, seq=10 * number, arrival_us=arrival), *marks]) is not None
         self._journal("commits", number, "v1\n{}")
+
+    def plan(self, at_us: int, arrived_us: int) -> None:
+        """Journal a batch of rows that arrived at a time, and leave it without a commit."""
+        part = {"feed": "vehicles/1", "place": {}, "span": 5_000, "arrival_us": arrived_us}
+        offset = {"looked": True, "progress": {}, "now_us": at_us, "ranges": [part]}
+        head = json.dumps({"batchTimestampMs": at_us // 1000})
+        self._journal("offsets", self.batches, f"v1\n{head}\n{json.dumps(offset)}")
 
     def hold_lease(self, now_us: int, process: Process) -> None:
         TableLease(TableFolder(str(self.sink.path))).hold("query-1", process, 60_000_000, now_us)

@@ -40,7 +40,7 @@ def test_a_query_whose_batch_hangs_is_late(tmp_path):
     page = overview(table, scene.now_us + 20 * SECOND)
     assert page["state"] == "late"
     assert page["verdict"] == (
-        "21.0 s stale on average; batch 3 has no commit after 20.0 s, its first row has waited for 21.0 s; "
+        "21.0 s stale on average; batch 3 has no commit after 20.0 s, and its first row has waited for 21.0 s; "
         "the target p99 < 10.0 s is missed."
     )
     assert (page["staleness_now"]["p99"], page["waiting_s"], page["target_met"]) == (21.0, 21.0, False)
@@ -54,7 +54,7 @@ def test_without_a_target_the_batch_is_named(tmp_path):
     page = overview(watched(scene), scene.now_us + 30 * SECOND)
     assert (page["state"], page["target_met"]) == ("running", None)
     assert page["verdict"] == (
-        "31.0 s stale on average; batch 2 has no commit after 30.0 s, its first row has waited for 31.0 s."
+        "31.0 s stale on average; batch 2 has no commit after 30.0 s, and its first row has waited for 31.0 s."
     )
 
 
@@ -65,7 +65,7 @@ def test_an_idle_query_does_not_grow_stale(tmp_path):
     page = overview(watched(scene), later)
     assert (page["state"], page["idle"], page["staleness_now"]["max"]) == ("running", True, 0.0)
     assert page["verdict"] == (
-        "The last commit was 1 min 00 s ago, and no row that came since waits; the target p99 < 10.0 s is met."
+        "All rows that were read are answered; the last commit was 1 min 00 s ago; the target p99 < 10.0 s is met."
     )
 
 
@@ -94,7 +94,7 @@ def test_rows_that_a_dead_process_has_read_wait_on(tmp_path):
     assert (page["state"], page["target_met"], page["staleness_now"]["p99"]) == ("failed", False, 91.0)
     assert page["verdict"] == (
         "No commit for 1 min 30 s: process 4711 has ended, and no other has taken its query over. "
-        "Batch 2 has no commit after 1 min 30 s, its first row has waited for 1 min 31 s."
+        "Batch 2 has no commit after 1 min 30 s, and its first row has waited for 1 min 31 s."
     )
 
 

@@ -81,6 +81,39 @@ def test_metrics_of_a_query_with_a_queue(tmp_path):
     assert (found["staleness_seconds",].count, found["staleness_seconds",].max_s) == (4, 4.0)
 
 
+def test_a_batch_that_hangs_makes_its_table_stale_unhealthy_and_late(tmp_path):
+    """Each figure of the last commit is good, and stays so for ever."""
+    now = now_us()
+    table = ObservedTable(tmp_path)
+    table.commit(now - 150 * S)
+    table.hold_lease(now, Process.of(os.getpid()))
+    watch, collector = collected(table)
+    before = figures(collector, now - 149 * S)
+    assert (before["target_met",], before["staleness_now_seconds", "p99"]) == (1, 0.5)
+    assert before["uncommitted_batch_seconds",] == 0
+    table.plan(now - 120 * S, now - 122 * S)
+    found = figures(collector, now)
+    assert (found["target_met",], found["staleness_now_seconds", "p99"]) == (0, 122.0)
+    assert (found["uncommitted_batch_seconds",], found["last_staleness_seconds", "p99"]) == (120.0, 0.5)
+    with TestClient(create_app(watch, token="t"), base_url="http://localhost") as client:
+        answer = client.get("/healthz", headers={"Authorization": "Bearer t"})
+    assert answer.status_code == 503
+    [problem] = answer.json()["problems"]["table"]
+    assert problem.startswith("the target p99 < 10.0 s is missed: batch 1 has no commit after 2 min 0")
+
+
+def test_a_batch_that_hangs_is_a_problem_without_a_target_too(tmp_path):
+    now = now_us()
+    table = ObservedTable(tmp_path, target="")
+    table.commit(now - 900 * S)
+    table.hold_lease(now, Process.of(os.getpid()))
+    table.plan(now - 590 * S, now - 591 * S)
+    [found] = collected(table)[1].tables(now)
+    assert found.problems() == []
+    [later] = collected(table)[1].tables(now + 20 * S)
+    assert later.problems() == ["batch 1 has no commit after 10 min 10 s, and its first row has waited for 10 min 11 s"]
+
+
 def test_a_lease_counts_while_it_holds(tmp_path):
     table, now = ObservedTable(tmp_path), now_us()
     table.commit(now)

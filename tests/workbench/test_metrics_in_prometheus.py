@@ -58,7 +58,7 @@ def exposed(watch, at_us):
 
 
 def in_trouble(folder, monkeypatch):
-    """A table in the state of each alert: an input partition far behind, a target missed, keys that wait longer."""
+    """A table in the state of each alert: such as a target missed, keys that wait longer, a batch that hangs."""
     table = ObservedTable(folder, target="p99 < 1 s")
     for at in range(4):
         behind = {"vehicles/1": 100.0 + at, "vehicles/2": 3.0}
@@ -69,6 +69,7 @@ def in_trouble(folder, monkeypatch):
     table.commit(
         NOW + 4 * S, {"vehicles/1": 104.0, "vehicles/2": 3.0}, ages_s=(4.0,), pending=9, oldest_s=7.0, suspects=3
     )
+    table.plan(NOW - 1_000 * S, NOW - 1_001 * S)
     table.write_dead_letters(1)
     return before, exposed(watched(table.sink.path), NOW + 200 * S)
 

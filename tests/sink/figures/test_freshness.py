@@ -1,5 +1,6 @@
 """Staleness now, from commits and from the batch that Spark has journaled and the table does not show."""
 
+import dataclasses
 import json
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_batch_that_hangs_makes_the_table_stale_though_its_last_commit_met_the
     assert late.now == Staleness(122.0, 122.0, 122.0, 122.0)
     assert (late.target_met, late.at_least, late.is_past) == (False, False, True)
     assert (late.batch_us, late.waiting_us) == (120 * S, 122 * S)
-    assert late.batch_text == "batch 5 has no commit after 2 min 00 s, its first row has waited for 2 min 02 s"
+    assert late.batch_text == "batch 5 has no commit after 2 min 00 s, and its first row has waited for 2 min 02 s"
     assert late.at_commit.p99 == 3.7
 
 
@@ -121,7 +122,9 @@ def test_without_a_process_only_rows_that_were_read_have_an_age():
 
 def test_without_a_journal_the_last_commit_is_all_that_is_known():
     found = freshness([commit(NOW, met=False)], None, NOW + 9 * MINUTES)
-    assert (found.now.p99, found.target_met, found.is_idle) == (3.7, False, False)
+    assert (found.now, found.target_met, found.is_idle) == (None, False, False)
+    assert found.stale_text == "1.9 s stale on average at the last change, 9 min 00 s ago"
+    assert found.target_text == "the target p99 < 10.0 s was missed"
 
 
 def test_a_batch_without_rows_delays_the_input():
@@ -141,8 +144,9 @@ def test_the_oldest_update_of_a_queue_grows_older_and_counts_for_the_maximum():
 
 
 def test_a_commit_that_applied_nothing_has_the_verdict_of_the_one_before():
-    commits = [commit(NOW - 2 * S, met=False), commit(NOW, 5, met=None)]
-    assert freshness(commits, batch(number=5, is_done=True), NOW + S).target_met is False
+    without = dataclasses.replace(commit(NOW, 5, met=None), staleness=None)
+    found = freshness([commit(NOW - 2 * S, met=False), without], batch(number=5, is_done=True), NOW + S)
+    assert (found.target_met, found.now.p99, found.since_commit_us, found.since_change_us) == (False, 3.7, S, 3 * S)
     assert freshness([], None, NOW) is None
 
 
