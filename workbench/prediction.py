@@ -13,6 +13,8 @@ import numpy as np
 
 from ..conf.errors import OptionError, UpstreamError
 from ..core.feedback.checkpoint_layout import queue_folder
+from ..core.feedback.control import NOW, ControlLog, newest_record, taken_in
+from ..core.feedback.offsets import journaled_offsets
 from ..core.feedback.reports import ServiceReport, read_reports
 from ..datasource.connectors.synthetic.stream import Recipe, synthetic_arrivals
 from ..operators.capacity.simulation import PLANNED, ArrivalTrace, Prediction, Server, plan
@@ -129,15 +131,37 @@ _SKEWS = np.linspace(0.0, 1.5, 31)
 _RANKS = 2_000
 
 
+def commits_as_now(table: WatchedTable, most: int) -> list[CommitSummary]:
+    """Return the last commits of a table's query, of batches that were planned since a setting last changed.
+
+    None if no batch has taken that change yet. Requests, as for rows of a step, change nothing.
+    """
+    commits = [summary for _, summary in table.commits]
+    mine = [each for each in commits if each.query_id == commits[-1].query_id][-most:] if commits else []
+    if not mine or table.checkpoint is None:
+        return mine
+    checkpoint = TableFolder(table.checkpoint, table.storage)
+    try:
+        changes = ControlLog(checkpoint).changes()
+        changed = max((number for number, each in enumerate(changes, 1) if each.value != NOW), default=0)
+        record = newest_record(journaled_offsets(checkpoint, mine[-1].batch_id)) if changed else None
+    except (OSError, ValueError, UpstreamError):  # it is being written, or the journal no longer has the batch
+        return mine
+    if changed > (0 if record is None else record["version"]):
+        return []
+    taken = None if record is None else taken_in(record["taken"], changed)
+    return mine if taken is None else [each for each in mine if each.batch_id >= taken[0]]
+
+
 def measured(table: WatchedTable) -> dict[str, Any]:
     """Return the load of a table's query as its last commits show it: the parameters of a question, and what is seen.
 
     A parameter that cannot be measured is None, and `notes` have the reasons.
     """
-    commits = [summary for _, summary in table.commits]
-    mine = [each for each in commits if each.query_id == commits[-1].query_id][-_COMMITS:] if commits else []
+    mine = commits_as_now(table, _COMMITS)
     if len(mine) < 3:
-        return {"load": None, "seen": None, "notes": ["A measurement needs three commits of the query."]}
+        need = "A measurement needs three commits of the query, all since its settings last changed."
+        return {"load": None, "seen": None, "notes": [need]}
     last, later = mine[-1], mine[1:]
     span_s = _span_s(mine)
     applied = sum(each.applied for each in later)
@@ -191,8 +215,7 @@ def budget_advice(table: WatchedTable) -> str:
 
     The mean staleness is that of :func:`~upstream.operators.queue.tick_planner.auto_budget`.
     """
-    commits = [summary for _, summary in table.commits]
-    mine = [each for each in commits if each.query_id == commits[-1].query_id][-_LATEST:] if commits else []
+    mine = commits_as_now(table, _LATEST)
     served = _served_cost(table, mine) if len(mine) == _LATEST else None
     if served is None or not mine[-1].pending or policy_in_force(table) in ("append", "shed"):
         return ""

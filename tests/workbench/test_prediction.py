@@ -8,7 +8,9 @@ import pytest
 from kit.scenes import Scene
 
 from upstream.conf.errors import OptionError
+from upstream.core.feedback.control import NOW, ControlChange, ControlLog
 from upstream.sink.merge.task import Arrivals
+from upstream.storage.folder import TableFolder
 from upstream.workbench import prediction
 from upstream.workbench.watch import Watch
 
@@ -62,6 +64,33 @@ def test_the_advised_budget_lowers_staleness_as_the_simulation_predicts(tmp_path
     )
     assert 1 - young / old == pytest.approx(gain / 100, abs=0.05)
     assert prediction.budget_advice(watched(Scene(tmp_path / "calm").history(7))) == ""
+
+
+def test_advice_and_load_count_from_the_last_change_of_a_setting(tmp_path):
+    scene = Scene(tmp_path, waiting=4_812, keys=20_000).history(7)
+    log, table = ControlLog(TableFolder(str(scene.checkpoint))), watched(scene)
+
+    def seen():
+        table.refresh()
+        found = prediction.measured(table)["seen"]
+        return bool(prediction.budget_advice(table)), 0 if found is None else found["commits"]
+
+    def steps(count):
+        for _ in range(count):
+            scene.now_us += 1_000_000
+            scene.step()
+
+    assert seen() == (True, 7)
+    log.put(0, ControlChange("queue/0", "budget", 500, scene.now_us))
+    assert seen() == (False, 0), "no batch has taken the change"
+    steps(5)
+    assert seen() == (False, 5)
+    steps(1)
+    assert seen() == (True, 6)
+    log.put(1, ControlChange("source/scene", "sample", NOW, scene.now_us))
+    assert seen() == (True, 6), "a request for rows changes nothing"
+    steps(1)
+    assert seen() == (True, 7)
 
 
 def simulated(rates, keys=400, fixed_us=500_000, cost_us=1_000):
