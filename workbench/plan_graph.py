@@ -8,13 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conf.units import format_duration_us
-from ..core.feedback.checkpoint_layout import Kind, queue_of, read_plan_record, read_steps
+from ..core.feedback.checkpoint_layout import Kind, queue_of, read_plan_record, read_steps, stage_folder
 from ..core.feedback.control import PART, SINK
-from ..core.feedback.reports import REPORTS, OperatorReport, QueueReport, WindowReport, read_feed_reports, read_reports
+from ..core.feedback.on_demand_watermark import WAITING
+from ..core.feedback.reports import (
+    REPORTS,
+    OperatorReport,
+    QueueReport,
+    StageReport,
+    WindowReport,
+    read_feed_reports,
+    read_reports,
+)
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..plan.picture import StepBox
 from ..sink.figures.summary import CommitSummary
-from ..sink.figures.waits import StageBacklog, bound_text
+from ..sink.figures.waits import StageBacklog, moment
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from ..hosting.reports import PartCost, QueryReport
     from ..language import Query
 
-__all__ = ["PlanGraph", "PlanNode", "bound_query", "hosted_graph", "job_graph", "moment", "received", "stored_graph"]
+__all__ = ["PlanGraph", "PlanNode", "bound_query", "hosted_graph", "job_graph", "received", "stored_graph"]
 
 _NO_WINDOW = -(1 << 63)
 _OPERATORS = {
@@ -85,7 +94,8 @@ class PlanGraph:
     """Steps by name, inputs before what reads them, and what stages hold."""
 
     nodes: Mapping[str, PlanNode]
-    backlogs: tuple[StageBacklog, ...] = ()
+    # None if stages may hold rows, but their reports are of a later batch
+    backlogs: tuple[StageBacklog, ...] | None = ()
 
     def below(self, root: str, depth: int) -> PlanGraph:
         """Return the root and the steps at most so many steps before it; a step at the limit counts its inputs."""
@@ -146,6 +156,7 @@ def stored_graph(
     steps = () if checkpoint is None else stored_steps(checkpoint, sources)
     nodes: dict[str, PlanNode] = {}
     backlogs: list[StageBacklog] = []
+    lost = not latest and any(_operator_kind(each["folder"]) in WAITING for each in steps)
     number = 0
     for each in steps:
         node = PlanNode(each["name"], each["text"], each["kind"], tuple(each["facts"]), tuple(each["inputs"]))
@@ -165,7 +176,12 @@ def stored_graph(
     if summary is not None:
         last = dataclasses.replace(last, figures=tuple(_table_figures(summary)), rows_in=summary.rows)
     nodes[last.name] = last
-    return PlanGraph(nodes, tuple(backlogs))
+    return PlanGraph(nodes, None if lost else tuple(backlogs))
+
+
+def _operator_kind(folder: str) -> str:
+    """Return the kind of the operator whose reports are in a folder of the checkpoint."""
+    return folder.rsplit("/", 1)[0].removeprefix("upstream-").partition("-")[0]
 
 
 def stored_steps(checkpoint: TableFolder, sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -206,13 +222,6 @@ def _source_figures(offset: Mapping[str, Any]) -> Iterable[Figure]:
             yield word, total, "rows" if word != "rows received" else ""
 
 
-def moment(bound_us: int) -> str:
-    """Return a bound in microseconds as text for people."""
-    import numpy as np
-
-    return bound_text(f"{np.datetime64(bound_us, 'us')}Z")
-
-
 def received(offset: Mapping[str, Any]) -> int:
     """Return the rows of a source since its checkpoint began."""
     return sum(state.get("received", 0) for state in offset["progress"].values())
@@ -231,8 +240,7 @@ def _table_figures(summary: CommitSummary) -> Iterable[Figure]:
 def _with_reports(node: PlanNode, checkpoint: TableFolder, folder: str) -> tuple[PlanNode, list[StageBacklog]]:
     """Return a step with the figures that its shards report, and what it holds."""
     place = checkpoint.below(folder) if not folder.startswith("/") else TableFolder(folder, checkpoint.storage)
-    name = folder.rsplit("/", 1)[0].removeprefix("upstream-").partition("-")[0]
-    kind = REPORTS.get(cast("Kind", name))
+    kind = REPORTS.get(cast("Kind", _operator_kind(folder)))
     if kind is None:
         if node.kind != "input":
             return node, []
@@ -270,8 +278,8 @@ def _with_reports(node: PlanNode, checkpoint: TableFolder, folder: str) -> tuple
     bounds = [bound for each in reports for bound in each.progress.values() if is_finite(bound)]
     if bounds:
         figures.append(("low-watermark", moment(min(bounds)) if kind.in_micros else min(bounds), ""))
-    if held and kind is not QueueReport:
-        backlog.append(_backlog(node, reports, held))
+    if unreleased := 0 if kind is QueueReport else sum(each.unreleased for each in reports):
+        backlog.append(_backlog(node, reports, unreleased))
     return dataclasses.replace(node, figures=tuple(figures), rows_in=rows_in, rows_out=rows_out), backlog
 
 
@@ -283,12 +291,24 @@ def _incomplete(reports: Sequence[OperatorReport]) -> dict[str, int]:
     return counts
 
 
-def _backlog(node: PlanNode, reports: Sequence[OperatorReport], held: int) -> StageBacklog:
+def _backlog(node: PlanNode, reports: Sequence[OperatorReport], unreleased: int) -> StageBacklog:
     since = [at for each in reports if isinstance(at := getattr(each, "held_since_us", None), int)]
     needs = [each.needs for each in reports if each.needs is not None]
     word = node.title.partition(",")[0]
-    until = moment(min(needs)) if needs else ""
-    return StageBacklog(node.name, f"the {word} holds {held:,} rows", min(since, default=None), until)
+    text = f"the {word} holds {unreleased:,} rows"
+    return StageBacklog(node.name, text, min(since, default=None), min(needs, default=None))
+
+
+def stage_backlog(checkpoint: TableFolder, query: str) -> list[StageBacklog]:
+    """Return the rows that the stages of hosted queries hold for the low-watermark, as a backlog of one of them."""
+    stages = [TableFolder(stage_folder(checkpoint.location, each), checkpoint.storage) for each in (0, 1)]
+    reports = [each for stage in stages for each in read_reports(stage, StageReport) if each.needs is not None]
+    if not reports:
+        return []
+    since = [each.held_since_us for each in reports if each.held_since_us is not None]
+    needs = [each.needs for each in reports if each.needs is not None]
+    text = "the job holds rows for queries by event time"
+    return [StageBacklog(f"query:{query}", text, min(since, default=None), min(needs))]
 
 
 def _part_name(key: str, query: str) -> str:

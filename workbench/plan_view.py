@@ -17,7 +17,7 @@ from ..delta_format.log import commit_info
 from ..hosting.host_lease import writer_lease
 from ..plan.picture import draw
 from ..sink.figures.summary import CommitSummary, summary_of
-from ..sink.figures.waits import BatchSpan, OldestWait, batch_spans, oldest_wait
+from ..sink.figures.waits import BatchSpan, OldestWait, batch_spans, moment, oldest_wait
 from ..storage.folder import TableFolder
 from .bench import count_of
 from .jobs import HostedJob, job_of
@@ -27,8 +27,8 @@ from .plan_graph import (
     bound_query,
     hosted_graph,
     job_graph,
-    moment,
     received,
+    stage_backlog,
     stored_graph,
     with_partition,
 )
@@ -171,22 +171,44 @@ class PlanView(NamedTuple):
         return draw([each.box for each in self.graph.nodes.values()], texts, self.way, label)
 
 
-def plan_of_table(table: WatchedTable, version: int | None, now_us: int) -> PlanView:
-    """Return the plan of the query that writes a table of its own."""
-    checkpoint = None if table.checkpoint is None else TableFolder(table.checkpoint, table.storage)
-    lease = writer_lease(table.folder, table.checkpoint)
-    runs = lease is not None and not lease.has_ended(now_us)
+class TableWait(NamedTuple):
+    """A commit of a query of its own, with the query's steps and the place where its oldest answer waits."""
+
+    seen: SeenCommit | None  # None before the first commit, as is `wait`
+    graph: PlanGraph
+    wait: OldestWait | None
+
+
+def wait_of_table(table: WatchedTable, version: int | None, now_us: int, *, runs: bool) -> TableWait:
+    """Return where the oldest answer waits at a commit of a query of its own, by default at the last one.
+
+    If the query `runs`, waits at its last commit last until now.
+    """
+    checkpoint = _checkpoint(table)
     seen = seen_commit(table, version, checkpoint, now_us if runs else None)
     summary, offsets = (None, []) if seen is None else (seen.summary, seen.offsets)
     graph = stored_graph(checkpoint, table.name, summary, offsets, latest=seen is not None and seen.latest)
-    root = f"table:{table.name}"
     if seen is None:
-        return PlanView(graph, root, None, [], {}, None, None)
+        return TableWait(None, graph, None)
     queue = next((each.name for each in graph.nodes.values() if each.title.startswith("queue")), "queue")
-    wait = oldest_wait(seen.summaries, offsets, seen.now_us, graph.backlogs, queue=queue)
+    return TableWait(seen, graph, oldest_wait(seen.summaries, offsets, seen.now_us, graph.backlogs, queue=queue))
+
+
+def _checkpoint(table: WatchedTable) -> TableFolder | None:
+    return None if table.checkpoint is None else TableFolder(table.checkpoint, table.storage)
+
+
+def plan_of_table(table: WatchedTable, version: int | None, now_us: int) -> PlanView:
+    """Return the plan of the query that writes a table of its own."""
+    lease = writer_lease(table.folder, table.checkpoint)
+    runs = lease is not None and not lease.has_ended(now_us)
+    seen, graph, wait = wait_of_table(table, version, now_us, runs=runs)
+    root = f"table:{table.name}"
+    if seen is None or wait is None:
+        return PlanView(graph, root, None, [], {}, None, None)
     sources = [each.name for each in graph.nodes.values() if each.kind in ("source", "input")]
-    graph, way = with_way(graph, wait, sources, offsets)
-    rates, spans = rates_of(graph, seen, sources), _spans(checkpoint, seen)
+    graph, way = with_way(graph, wait, sources, seen.offsets)
+    rates, spans = rates_of(graph, seen, sources), _spans(_checkpoint(table), seen)
     return PlanView(graph, root, wait, way, rates, seen.version, None, spans=spans)
 
 
@@ -239,6 +261,7 @@ def plan_of_job(
     from ..hosting.registry import registry_now
     from ..hosting.reports import Reports, part_costs, part_reports
     from ..language import bind
+    from ..operators.relations.plan.properties import clock_of
 
     registry = registry_now(job.checkpoint)
     host, parts = Reports(job.folder).host(), part_reports(job.folder)
@@ -269,7 +292,10 @@ def plan_of_job(
         return PlanView(graph, shown, None, [], {}, None, len(registry.queries), spans=spans)
     reads = [each for each in queries[name].reads if each in streams]
     mine = [streams[each] for each in reads]
-    wait = oldest_wait(seen.summaries, mine, seen.now_us, graph.backlogs, complete=_complete(mine))
+    held = graph.backlogs
+    if held is not None and clock_of(queries[name].plan) == "event":
+        held = (*held, *stage_backlog(job.folder, name)) if latest else None
+    wait = oldest_wait(seen.summaries, mine, seen.now_us, held, complete=_complete(mine))
     graph, way = with_way(graph, wait, [ends.get(each, f"stream:{each}") for each in reads], mine)
     rates = rates_of(graph, seen, [])
     return PlanView(graph, shown, wait, way, rates, seen.version, len(registry.queries), spans=spans)
@@ -371,7 +397,8 @@ def with_stream_steps(
         nodes = {**steps, **nodes}
         nodes[stream.name] = dataclasses.replace(stream, inputs=(end,))
         first[name] = next(each.name for each in steps.values() if each.kind in ("source", "input"))
-    return dataclasses.replace(graph, nodes=nodes, backlogs=(*graph.backlogs, *stored.backlogs)), first
+    held = None if graph.backlogs is None or stored.backlogs is None else (*graph.backlogs, *stored.backlogs)
+    return dataclasses.replace(graph, nodes=nodes, backlogs=held), first
 
 
 def plan_view(bench: Bench, request: Request) -> PlanView:

@@ -19,6 +19,7 @@ from ..operators.describe import FeedState, Place, live_places, source_feeds
 from ..sink.figures.summary import complete_up_to_us, run_figures
 from ..storage.folder import TableFolder
 from .condition import APART_US, recent_commits, table_condition
+from .plan_view import wait_of_table
 from .prediction import budget_advice
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from ..sink.figures.summary import CommitSummary
+    from ..sink.figures.waits import OldestWait
     from ..storage.lease import Lease
     from .bench import Bench
     from .condition import TableCondition
@@ -62,13 +64,16 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         return {**found, "state": "empty", "verdict": "No query has committed to this table yet.", "commit": None}
     mine = [each for each in commits if each.query_id == last.query_id]
     recent = recent_commits(commits)
+    wait = None
+    if state in {"running", "late", "overloaded"} and "/" not in last.query_id:  # the id of a hosted query has one
+        wait = wait_of_table(table, None, now_us, runs=True).wait
     judged = [each.target_met for each in mine if each.target_met is not None]
     span_s = (last.committed_at_us - recent[0].committed_at_us) / 1e6
     complete_us = complete_up_to_us(last.low_watermark)
     return {
         **found,
         "state": state,
-        "verdict": _verdict(condition, last, held),
+        "verdict": _verdict(condition, last, held, wait),
         "advice": budget_advice(table) if state == "overloaded" else "",
         "waits_for": None if held is None else held.feed,
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
@@ -118,7 +123,8 @@ def _held_up(table: WatchedTable, last: CommitSummary, now_us: int) -> HeldUp | 
     return None
 
 
-def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None) -> str:
+def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None, wait: OldestWait | None) -> str:
+    """Return the reason for staleness in a sentence, and the one for an old low-watermark in another."""
     state, fresh = condition.state, condition.freshness
     assert fresh is not None
     ago = format_duration_us(fresh.since_commit_us)
@@ -131,13 +137,14 @@ def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None
         return f"No query writes this table. The last commit was {ago} ago.{batch}"
     facts = [fresh.stale_text, fresh.batch_text]
     if state == "overloaded":
-        oldest = "" if last.oldest is None else f", the oldest for {format_duration_us(last.oldest * 1e6)}"
         facts.append(f"{condition.arrives:.1f} times as many rows arrive as are processed")
-        facts.append(f"{last.pending:,} keys wait{oldest}")
-    if held is not None and held.behind_us >= APART_US:
-        facts.append(str(held))
+    if wait is not None and wait.kind != "nothing" and (state == "overloaded" or (wait.age_us or 0) >= APART_US):
+        facts.append(wait.reason)
     facts.append(fresh.target_text)
-    return sentence("; ".join(each for each in facts if each))
+    found = sentence("; ".join(each for each in facts if each))
+    if held is not None and held.behind_us >= APART_US and (wait is None or wait.kind != "partition"):
+        found += f" Completeness {held}."
+    return found
 
 
 def sentence(text: str) -> str:

@@ -14,7 +14,7 @@ from .reports import OperatorReport, StageReport, read_reports
 # The source does not see batches without rows of its own, which change reports too.
 _LOOK_US = 1_000_000
 
-_WAITING: tuple[Kind, ...] = ("windows", "joins", "reorder")
+WAITING: tuple[Kind, ...] = ("windows", "joins", "reorder")
 """The kinds of operators that wait for feeds."""
 
 
@@ -85,7 +85,7 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[DownstreamRe
 
         place = checkpoint.location
         found: list[DownstreamReport] = []
-        for kind in _WAITING:
+        for kind in WAITING:
             found += _numbered(
                 lambda number, kind=kind: read_reports(at(operator_folder(place, kind, number)), OperatorReport)
             )

@@ -124,6 +124,11 @@ class OperatorReport(ShardReport):
         return 0
 
     @property
+    def unreleased(self) -> int:
+        """The rows and results that wait to be released. State that no answer waits for does not count."""
+        return 0 if self.needs is None else self.kept
+
+    @property
     def incomplete(self) -> Mapping[str, int]:
         """The numbers of rows without all of their results, by reason."""
         return {}
@@ -195,6 +200,10 @@ class JoinReport(OperatorReport):
     @property
     def kept(self) -> int:
         return self.left_kept + self.right_kept
+
+    @property
+    def unreleased(self) -> int:
+        return self.queued + self.held or super().unreleased
 
     @property
     def incomplete(self) -> Mapping[str, int]:
@@ -319,6 +328,10 @@ class ReorderReport(OperatorReport):
     def kept(self) -> int:
         return self.held
 
+    @property
+    def unreleased(self) -> int:
+        return self.held
+
 
 @dataclasses.dataclass(frozen=True)
 class StageReport(ShardReport):
@@ -382,6 +395,10 @@ class WindowReport(OperatorReport):
     @property
     def kept(self) -> int:
         return self.entries + self.rows
+
+    @property
+    def unreleased(self) -> int:
+        return self.held + self.waiting
 
 
 _SAMPLED = 20

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from ...conf.units import format_duration_us
 from ...core.feedback.checkpoint_layout import SparkTimes
@@ -48,6 +51,7 @@ class Laggard:
     silent_us: int | None  # since its last rows, or since its low-watermark last moved; None if unknown
     rows: int = 0  # received, if it has no low-watermark
     micros: bool = True  # whether `behind` is in microseconds; else in the unit of a numeric time column
+    ahead: int | None = None  # the low-watermark of the most advanced one; None if unknown
 
     @property
     def name(self) -> str:
@@ -98,7 +102,7 @@ def laggard_of(offset: Mapping[str, Any], now_us: int) -> Laggard | None:
     apart = max(bounds.values()) - bounds[last]
     heard = offset.get("heard", {}).get(last)
     silent = None if heard is None else max(now_us - heard, 0)
-    return None if apart < _APART_US else Laggard(last, len(bounds) - 1, apart, silent)
+    return None if apart < _APART_US else Laggard(last, len(bounds) - 1, apart, silent, ahead=max(bounds.values()))
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
@@ -192,70 +196,88 @@ def laggard_among(summaries: Sequence[CommitSummary], now_us: int) -> Laggard | 
 
 @dataclasses.dataclass(frozen=True)
 class StageBacklog:
-    """Rows or results that a stage of a plan holds."""
+    """Rows or results that a stage of a plan holds until they can be released."""
 
     stage: str  # its name in the plan
     text: str  # for people, such as "the window holds 3,200 rows"
     since_us: int | None = None  # the oldest arrival among them; None if unknown
-    needs: str = ""  # the low-watermark that would release the first of them
+    needs_us: int | None = None  # the low-watermark that would release the first of them; None if something else does
 
 
 @dataclasses.dataclass(frozen=True)
 class OldestWait:
-    """The place where the oldest answer of a commit waits."""
+    """The place where the oldest answer of a commit waits, and the reason why the table is not complete any further."""
 
     kind: Literal["partition", "queue", "stage", "nothing"]
     name: str  # of the input partition, or of the stage
-    reason: str  # such as "waits for vehicles/2, silent for 34.0 s"
+    reason: str  # such as "1,200 updates wait in the queue"
     complete: str  # the time up to which the table is complete
     age_us: int | None = None  # how long it has waited; None if unknown
+    holds_back: str = ""  # the partition that completeness waits for: "waits for vehicles/2, silent for 34.0 s"
 
     @property
     def sentence(self) -> str:
-        return f"complete to {self.complete}; {self.reason}"
+        if not self.holds_back or self.kind == "partition":
+            return f"complete to {self.complete}; {self.reason}"
+        return f"complete to {self.complete}: {self.holds_back}. {self.reason[:1].upper()}{self.reason[1:]}"
 
 
 def oldest_wait(
     summaries: Sequence[CommitSummary],
     offsets: Sequence[Mapping[str, Any]],
     now_us: int,
-    held: Sequence[StageBacklog] = (),
+    held: Sequence[StageBacklog] | None = (),
     *,
     queue: str = "queue",
     complete: str | None = None,
 ) -> OldestWait:
     """Return where the oldest answer of the last of some commits (oldest first) waits.
 
-    `offsets` are the whole ones of the commit's sources, or none if the journal has lost them. `held` is what stages
-    hold, and `queue` the name of the stage that the commit's own figures of a queue are about. A stage that waits for
-    the low-watermark waits for the partition that holds the low-watermark back. `complete` replaces the time in the
-    summary.
+    `offsets` are the whole ones of the commit's sources, or none if the journal has lost them. `queue` is the name of
+    the stage that the commit's own figures of a queue are about. `held` is what stages hold; None if stages may hold
+    rows for the low-watermark, but their reports are lost. `complete` replaces the time in the summary.
+
+    A partition that holds the low-watermark back always delays completeness. It makes an answer stale only where a
+    stage holds rows that the other partitions' low-watermark would release.
     """
     last = summaries[-1]
-    complete = complete_to(last) if complete is None else complete
-    found = [laggard for each in offsets if (laggard := laggard_of(each, now_us)) is not None]
-    slow = max(found, key=lambda each: (each.behind is None, each.age_us or 0), default=None)
+    laggards = [laggard for each in offsets if (laggard := laggard_of(each, now_us)) is not None]
+    slow = max(laggards, key=lambda each: (each.behind is None, each.age_us or 0), default=None)
     slow = laggard_among(summaries, now_us) if slow is None and not offsets else slow
+    wait = partial(
+        OldestWait,
+        complete=complete_to(last) if complete is None else complete,
+        holds_back="" if slow is None else slow.reason,
+    )
     waits: list[OldestWait] = []
-    if slow is not None:
-        waits.append(OldestWait("partition", slow.feed, slow.reason, complete, slow.age_us))
-        if slow.behind is None:  # however short it has existed, it holds everything back
-            return waits[0]
     if last.pending:
         age = None if last.oldest is None else int(last.oldest * 1e6) + max(now_us - last.committed_at_us, 0)
-        reason = f"{last.pending:,} updates wait in the queue" + _since(age)
-        waits.append(OldestWait("queue", queue, reason, complete, age))
-    for each in held:
-        if not (slow is not None and each.needs):
-            age = None if each.since_us is None else max(now_us - each.since_us, 0)
-            until = f", until the low-watermark passes {each.needs}" if each.needs else ""
-            waits.append(OldestWait("stage", each.stage, each.text + _since(age) + until, complete, age))
+        waits.append(wait("queue", queue, f"{last.pending:,} updates wait in the queue{_since(age)}", age_us=age))
+    if held is None and slow is not None:
+        waits.append(wait("partition", slow.feed, slow.reason, age_us=slow.age_us))
+    for each in held or ():
+        age = None if each.since_us is None else max(now_us - each.since_us, 0)
+        text = each.text + _since(age)
+        if each.needs_us is None:
+            waits.append(wait("stage", each.stage, text, age_us=age))
+        elif slow is None or (slow.ahead is not None and slow.ahead < each.needs_us):
+            until = f"{text}, until the low-watermark passes {moment(each.needs_us)}"
+            waits.append(wait("stage", each.stage, until, age_us=age))
+        else:
+            age = slow.age_us if age is None else age
+            waits.append(wait("partition", slow.feed, f"{text}, and {slow.reason}", age_us=age))
     if waits:
         return max(waits, key=lambda each: each.age_us or 0)
-    silent = _silence(offsets, now_us)
-    if silent is not None:
-        return OldestWait("partition", silent.feed, silent.reason, complete, silent.silent_us)
-    return OldestWait("nothing", "", "all partitions have ended" if has_ended(last) else "nothing waits", complete)
+    if has_ended(last):
+        return wait("nothing", "", "all partitions have ended")
+    silent_us = _silent_us(offsets, now_us)
+    since = f", and no row has arrived for {format_duration_us(silent_us)}" if silent_us >= _APART_US else ""
+    return wait("nothing", "", f"no update waits{since}")
+
+
+def moment(bound_us: int) -> str:
+    """Return a bound in microseconds as text for people."""
+    return bound_text(f"{np.datetime64(bound_us, 'us')}Z")
 
 
 class BatchSpan(NamedTuple):
@@ -355,14 +377,12 @@ def _since(age_us: int | None) -> str:
     return "" if age_us is None else f", the oldest for {format_duration_us(age_us)}"
 
 
-def _silence(offsets: Sequence[Mapping[str, Any]], now_us: int) -> Laggard | None:
-    """Return the live partition that was heard last; None if that was less than a second ago."""
-    heard: dict[str, int] = {}
-    for offset in offsets:
-        ended = set(offset.get("ended", ()))
-        heard |= {feed: at for feed, at in offset.get("heard", {}).items() if feed not in ended}
-    if not heard:
-        return None
-    feed = max(heard, key=lambda each: heard[each])
-    for_us = now_us - heard[feed]
-    return Laggard(feed, 0, 0, for_us) if for_us >= _APART_US else None
+def _silent_us(offsets: Sequence[Mapping[str, Any]], now_us: int) -> int:
+    """Return how long no live partition has been heard; 0 if that is unknown."""
+    heard = [
+        at
+        for offset in offsets
+        for feed, at in offset.get("heard", {}).items()
+        if feed not in set(offset.get("ended", ()))
+    ]
+    return max(now_us - max(heard, default=now_us), 0)

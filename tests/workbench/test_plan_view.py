@@ -9,20 +9,21 @@ from kit.sink import Sink
 
 from upstream.core.feedback.checkpoint_layout import (
     SparkTimes,
+    operator_folder,
     queue_folder,
     stage_folder,
     windows_folder,
     write_plan_record,
     write_steps,
 )
-from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
+from upstream.core.feedback.reports import JoinReport, QueueReport, StageReport, WindowReport, write_report
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.reports import HostTimes, PartsReport
 from upstream.language import bind
 from upstream.operators.relations.plan.common_parts import part_key
 from upstream.storage.folder import TableFolder
 
-from .hosted import NOW_US, Job, S, page, planned, source, state
+from .hosted import NOW_US, Job, S, page, planned, register, source, state
 
 
 def step(number, kind, text, *inputs, folder=""):
@@ -70,7 +71,7 @@ def test_the_steps_of_a_query_have_the_figures_of_its_last_batch(sink):
         write_report(folder, QueueReport(shard, batch_id=1, arrived=30, applied=20, waiting=7, state_bytes=100))
     plan = asked(sink)
     found = nodes(plan)
-    assert [each["kind"] for each in plan["nodes"]] == ["partition", "source", "step", "operator", "table"]
+    assert [each["kind"] for each in plan["nodes"]] == ["source", "step", "operator", "table"]
     assert figures(found["step-0"]) == {
         "partitions": 2, "low-watermark": "1970-01-01 00:01:10 UTC", "rows received": 250
     }  # fmt: skip
@@ -109,12 +110,40 @@ def test_an_edge_names_what_samples_its_rows_and_a_commit_has_the_time_of_its_pa
     assert spans["until the next batch"]["seconds"] == 1
 
 
-def test_the_way_of_the_oldest_answer_begins_at_the_partition_that_is_waited_for(sink):
+WINDOW = [STEPS[0], step(2, "operator", "window, 10 min", "step-0", folder="upstream-windows/0")]
+
+
+def windowed(sink, needs_s):
+    """Let a window hold 20 rows, which leave when the low-watermark passes that second."""
+    write_steps(TableFolder(str(sink.checkpoint)), WINDOW)
+    held = WindowReport(0, batch_id=1, entries=30, rows=8, held=20, needs=needs_s * S, held_since_us=NOW_US - 9 * S)
+    write_report(windows_folder(str(sink.checkpoint)), held)
+
+
+def test_the_way_begins_at_a_silent_partition_only_if_a_step_holds_rows_for_it(sink):
     write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    wait = asked(sink)["wait"]
+    assert wait["sentence"] == "complete to no known time: waits for a, silent for 34.0 s. No update waits"
+    assert (wait["kind"], wait["path"]) == ("nothing", [])
+    windowed(sink, needs_s=90)
     plan = asked(sink)
-    assert plan["wait"]["sentence"] == "complete to no known time; waits for a, silent for 34.0 s"
-    assert plan["wait"]["path"] == ["partition:in/a", "step-0", "step-1", "step-2", "table:table"]
+    assert plan["wait"]["sentence"] == (
+        "complete to no known time; the window holds 20 rows, the oldest for 9.0 s, and waits for a, silent for 34.0 s"
+    )
+    assert plan["wait"]["path"] == ["partition:in/a", "step-0", "step-2", "table:table"]
     assert all(each["critical"] for each in plan["nodes"])
+
+
+def test_rows_of_a_state_that_no_answer_waits_for_are_no_wait(sink):
+    steps = [STEPS[0], step(2, "operator", "join", "step-0", folder="upstream-joins/0")]
+    write_steps(TableFolder(str(sink.checkpoint)), steps)
+    place = operator_folder(str(sink.checkpoint), "joins", 0)
+    write_report(place, JoinReport(0, batch_id=1, left_kept=7, right_kept=3))
+    assert asked(sink)["wait"]["kind"] == "nothing"
+    write_report(place, JoinReport(0, batch_id=1, left_kept=7, right_kept=3, needs=90 * S))
+    assert asked(sink)["wait"]["reason"] == "the join holds 10 rows, and waits for a, silent for 34.0 s"
+    write_report(place, JoinReport(0, batch_id=1, left_kept=7, right_kept=3, queued=2, held=1))
+    assert asked(sink)["wait"]["reason"] == "the join holds 3 rows"
 
 
 def test_an_earlier_commit_is_judged_at_its_own_time_and_without_later_reports(sink):
@@ -123,8 +152,11 @@ def test_an_earlier_commit_is_judged_at_its_own_time_and_without_later_reports(s
     earlier = sink.version() - 1
     first = asked(sink, version=earlier)
     assert first["version"] == earlier
-    assert first["wait"]["reason"] == "waits for a, silent for 32.0 s"
+    assert first["wait"]["holds_back"] == "waits for a, silent for 32.0 s"
+    assert first["wait"]["kind"] == "nothing"
     assert nodes(first)["step-2"]["figures"] == []
+    windowed(sink, needs_s=90)
+    assert asked(sink, version=earlier)["wait"]["reason"] == "waits for a, silent for 32.0 s"
     with page(sink.folder) as client:
         assert client.get("/api/v1/plan", params={"version": "x"}).status_code == 400
 
@@ -139,11 +171,8 @@ def test_a_part_of_the_plan_is_loaded_and_counts_what_is_left_out(sink):
 
 
 def test_a_window_that_holds_rows_is_the_stage_that_waits(sink):
-    steps = [STEPS[0], step(2, "operator", "window, 10 min", "step-0", folder="upstream-windows/0")]
-    write_steps(TableFolder(str(sink.checkpoint)), steps)
+    windowed(sink, needs_s=120)
     planned(sink.checkpoint, 1, source(0.5, **{"in/a": state(100, 100), "in/b": state(100, 150)}))
-    report = WindowReport(0, batch_id=1, entries=12, rows=8, needs=120 * S, held_since_us=NOW_US - 9 * S)
-    write_report(windows_folder(str(sink.checkpoint)), report)
     wait = asked(sink)["wait"]
     assert (wait["kind"], wait["path"]) == ("stage", ["step-2", "table:table"])
     assert wait["reason"] == (
@@ -163,7 +192,7 @@ def test_without_a_record_of_its_steps_a_query_has_its_sources_and_operators(sin
 
 
 def test_the_picture_has_each_step_and_the_marked_way(sink):
-    write_steps(TableFolder(str(sink.checkpoint)), STEPS)
+    windowed(sink, needs_s=90)
     with page(sink.folder) as client:
         answer = client.get("/api/v1/plan.svg")
     assert answer.headers["content-type"].startswith("image/svg+xml")
@@ -200,18 +229,30 @@ def test_the_plan_of_one_query_and_of_a_text_that_is_not_registered(job):
         assert client.get("/api/v1/plan", params={"text": "SELECT FROM"}).status_code == 400
 
 
-def test_a_hosted_query_waits_for_the_partition_of_a_stream_that_it_reads(job):
+@pytest.mark.parametrize("clock", ["arrival", "event"])
+def test_a_hosted_query_waits_for_a_partition_of_its_streams_if_it_counts_by_event_time(job, clock):
+    by_time = "SELECT COUNT(*) AS n FROM buses [RANGE 1 MINUTE]"
+    if clock == "event":
+        register(str(job.checkpoint), "timed", by_time)
+        job.plan(version=3)
+    name = "timed" if clock == "event" else "fast"
     table = Sink(job.folder / "x", query_id="host")
     table.now_us = NOW_US
     table.batch(4, [table.rows([(1, 10, "x")])])
     (job.folder / "lake").mkdir()
-    table.path.rename(job.folder / "lake" / "fast")
-    plan = asked(job, table="fast")
-    assert plan["root"] == "query:fast"
-    assert plan["wait"]["sentence"] == "complete to 1970-01-01 00:01:10 UTC; waits for 2, silent for 34.0 s"
+    table.path.rename(job.folder / "lake" / name)
+    write_report(stage_folder(str(job.checkpoint), 0), StageReport(0, needs=90 * S, held_since_us=NOW_US - 9 * S))
+    plan = asked(job, table=name)
+    assert plan["root"] == f"query:{name}"
+    assert plan["wait"]["holds_back"] == "waits for 2, silent for 34.0 s"
+    assert plan["wait"]["complete"] == "1970-01-01 00:01:10 UTC"
     way = plan["wait"]["path"]
-    assert way[:2] == ["partition:feed/2", "stream:buses"]
-    assert way[-1] == "query:fast"
+    if clock == "arrival":
+        assert (plan["wait"]["kind"], way) == ("nothing", [])
+    else:
+        assert "the oldest for 9.0 s, and waits for 2" in plan["wait"]["reason"]
+        assert way[:2] == ["partition:feed/2", "stream:buses"]
+        assert way[-1] == "query:timed"
 
 
 def test_the_steps_before_a_stream_are_shown_before_it(job):

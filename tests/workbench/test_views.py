@@ -29,8 +29,11 @@ def watched(scene, now_us=None):
     ("state", "words"),
     [
         ("running", "stale on average; the target p99 < 10.0 s is met"),
-        ("late", "waits for 2.csv, silent for"),
-        ("overloaded", "10.0 times as many rows arrive as are processed; 4,882 keys wait, the oldest for 12.0 s"),
+        ("late", " is met. Completeness waits for 2.csv, silent for"),
+        (
+            "overloaded",
+            "10.0 times as many rows arrive as are processed; 4,882 updates wait in the queue, the oldest for 13.0 s",
+        ),
         ("failed", "process 4711 has ended"),
         ("ended", "No query writes this table"),
         ("empty", "No query has committed"),
@@ -146,3 +149,11 @@ def test_keys_of_the_queue_are_listed_as_it_reports_them_or_how_to_have_them(sce
     silent = watched(Scene(tmp_path, waiting=90).history(1))
     assert views.stalest(silent, 5)["why"] == "To see them, restart the query with .queue(stalest_keys=20)."
     assert "no queue has reported" in views.stalest(watched(scenes["running"]), 5)["why"]
+
+
+def test_a_silent_partition_explains_completeness_and_the_queue_staleness(tmp_path):
+    scene = Scene(tmp_path, waiting=900, silent=("feed/vehicles/2.csv",), silent_from=2).history(8, every_s=8).hold()
+    verdict = views.overview(watched(scene), scene.now_us)["verdict"]
+    reason, completeness = verdict.split(". Completeness ")
+    assert "updates wait in the queue, the oldest for" in reason
+    assert completeness.startswith("waits for 2.csv, silent for")

@@ -78,61 +78,103 @@ def waiting(summaries, *offsets, at_s=50, held=(), **more):
     return oldest_wait(summaries, offsets, at_s * S, held, **more)
 
 
-def test_the_oldest_answer_waits_for_the_partition_that_is_behind():
-    found = waiting([marks(50, a=70, b=100)], offset(a=70 * S, b=100 * S))
+def window(needs_s: int = 90, since_s: int = 10) -> StageBacklog:
+    return StageBacklog("step-2", "the window holds 3,200 rows", since_us=since_s * S, needs_us=needs_s * S)
+
+
+BEHIND = offset(a=70 * S, b=100 * S)
+
+
+def test_a_silent_partition_delays_completeness_and_no_answer_if_no_stage_holds_rows():
+    found = waiting([marks(50, a=70, b=100)], BEHIND)
+    assert (found.kind, found.name, found.age_us) == ("nothing", "", None)
+    assert found.sentence == (
+        "complete to 70: waits for a, silent for 40.0 s. No update waits, and no row has arrived for 40.0 s"
+    )
+
+
+def test_a_silent_partition_makes_answers_stale_where_a_window_holds_rows_for_it():
+    found = waiting([marks(50, a=70, b=100)], BEHIND, held=[window()])
     assert (found.kind, found.name, found.age_us) == ("partition", "/in/a", 40 * S)
-    assert found.sentence == "complete to 70; waits for a, silent for 40.0 s"
+    assert found.sentence == (
+        "complete to 70; the window holds 3,200 rows, the oldest for 40.0 s, and waits for a, silent for 40.0 s"
+    )
+    # The other partitions' low-watermark would not release these rows either.
+    later = waiting([marks(50, a=70, b=100)], BEHIND, held=[window(needs_s=101)])
+    assert (later.kind, later.name) == ("stage", "step-2")
+    assert later.sentence == (
+        "complete to 70: waits for a, silent for 40.0 s. The window holds 3,200 rows, the oldest for 40.0 s, until the "
+        "low-watermark passes 1970-01-01 00:01:41 UTC"
+    )
+
+
+def test_the_queue_is_the_reason_for_staleness_however_long_a_partition_is_silent():
+    queued = dataclasses.replace(marks(50, a=70, b=100), pending=1200, oldest=4.0)
+    alone = waiting([queued], offset(a=100 * S, b=100 * S), queue="step-3")
+    assert (alone.kind, alone.name, alone.age_us) == ("queue", "step-3", 4 * S)
+    assert alone.sentence == "complete to 70; 1,200 updates wait in the queue, the oldest for 4.0 s"
+    both = waiting([queued], BEHIND, queue="step-3")
+    assert (both.kind, both.name, both.age_us) == ("queue", "step-3", 4 * S)
+    assert both.sentence == (
+        "complete to 70: waits for a, silent for 40.0 s. 1,200 updates wait in the queue, the oldest for 4.0 s"
+    )
+
+
+def test_the_older_wait_counts_in_the_queue_or_in_a_window_that_a_partition_holds_back():
+    queued = dataclasses.replace(marks(50, a=70, b=100), pending=1200, oldest=41.0)
+    assert waiting([queued], BEHIND, held=[window(since_s=10)]).kind == "queue"
+    assert waiting([queued], BEHIND, held=[window(since_s=8)]).kind == "partition"
+
+
+def test_if_the_reports_of_stages_are_lost_the_partition_may_be_the_reason():
+    assert waiting([marks(50, a=70, b=100)], BEHIND, held=None).sentence == (
+        "complete to 70; waits for a, silent for 40.0 s"
+    )
+    assert waiting([marks(50, a=70, b=70)], offset(a=70 * S, b=70 * S), at_s=10, held=None).kind == "nothing"
 
 
 def test_without_the_offset_the_commits_show_since_when_the_partition_stands():
     history = [marks(0, a=1, b=5), marks(10, a=2, b=6), marks(40, a=2, b=7)]
-    found = waiting(history)
+    found = waiting(history, held=None)
     assert (found.name, found.reason, found.age_us) == ("a", "waits for a, silent for 40.0 s", 40 * S)
+    assert waiting(history, held=[window()]).name == "a"
     times = {"a": "2026-01-01T00:00:00.000000Z", "b": "2026-01-01T00:00:30.000000Z"}
-    told = waiting([commit(0, low_watermarks=times, low_watermark=times["a"])], at_s=0)
+    told = waiting([commit(0, low_watermarks=times, low_watermark=times["a"])], at_s=0, held=None)
     assert told.complete == "2026-01-01 00:00:00 UTC"
     assert told.name == "a"
 
 
-def test_a_partition_without_a_low_watermark_holds_everything_back():
-    known = offset(a=BEFORE_ALL, b=100 * S)
-    known["progress"]["/in/a"]["received"] = 3
-    backlog = commit(5, committed_at_us=50 * S, pending=9, oldest=1000.0)
-    assert waiting([backlog], known).reason == "waits for a: its 3 rows are too few for a low-watermark"
-    early = commit(5, low_watermarks={"a": NOTHING_YET, "b": 7}, low_watermark=None)
-    assert waiting([early]).reason == "waits for a: it has too few rows for a low-watermark"
+def test_a_partition_without_a_low_watermark_holds_back_each_stage_that_needs_one():
+    early = offset(a=BEFORE_ALL, b=100 * S)
+    early["progress"]["/in/a"]["received"] = 3
+    backlog = commit(5, committed_at_us=50 * S, pending=9, oldest=1.0)
+    few = "waits for a: its 3 rows are too few for a low-watermark"
+    assert waiting([backlog], early, held=[window(needs_s=1000)]).reason.endswith(f"and {few}")
+    assert waiting([backlog], early).sentence == (
+        f"complete to 7: {few}. 9 updates wait in the queue, the oldest for 1.0 s"
+    )
+    fresh = commit(5, low_watermarks={"a": NOTHING_YET, "b": 7}, low_watermark=None)
+    assert waiting([fresh]).holds_back == "waits for a: it has too few rows for a low-watermark"
 
 
-def test_the_longest_wait_counts_in_the_queue_or_for_a_partition():
-    behind = offset(a=70 * S, b=100 * S)
-    backlog = marks(50, a=70, b=100)
-    queued = dataclasses.replace(backlog, pending=1200, oldest=41.0)
-    found = waiting([queued], behind, queue="step-3")
-    assert (found.kind, found.name) == ("queue", "step-3")
-    assert found.sentence == "complete to 70; 1,200 updates wait in the queue, the oldest for 41.0 s"
-    assert waiting([dataclasses.replace(queued, oldest=39.0)], behind).kind == "partition"
-    assert waiting([dataclasses.replace(queued, pending=0, oldest=None)], behind).kind == "partition"
-
-
-def test_a_stage_that_waits_for_the_low_watermark_waits_for_the_partition_that_holds_it_back():
-    window = StageBacklog("step-2", "the window holds 3,200 rows", since_us=10 * S, needs="00:01:00")
-    found = waiting([commit()], offset(a=100 * S, b=100 * S), held=[window])
+def test_a_stage_without_a_partition_behind_waits_for_time_or_a_later_batch():
+    close = offset(a=100 * S, b=100 * S)
+    found = waiting([commit()], close, held=[window(needs_s=60)])
     assert (found.kind, found.name) == ("stage", "step-2")
     assert found.reason == (
-        "the window holds 3,200 rows, the oldest for 40.0 s, until the low-watermark passes 00:01:00"
+        "the window holds 3,200 rows, the oldest for 40.0 s, until the low-watermark passes 1970-01-01 00:01:00 UTC"
     )
-    assert waiting([commit()], offset(a=70 * S, b=100 * S), held=[window]).kind == "partition"
     later = StageBacklog("query:q", "results of q wait for a later batch", since_us=5 * S)
-    assert waiting([commit()], offset(a=70 * S, b=100 * S), held=[later]).name == "query:q"
+    assert waiting([commit()], BEHIND, held=[later]).name == "query:q"
 
 
-def test_when_nothing_waits_the_last_partition_is_silent_or_has_ended():
+def test_when_nothing_waits_no_partition_is_the_reason():
     close = offset(a=100 * S, b=100 * S)
-    assert waiting([commit()], close, at_s=15).reason == "waits for a, silent for 5.0 s"
-    assert waiting([commit()], close, at_s=10).sentence == "complete to 7; nothing waits"
+    assert waiting([commit()], close, at_s=15).reason == "no update waits, and no row has arrived for 5.0 s"
+    assert waiting([commit()], close, at_s=10).sentence == "complete to 7; no update waits"
     over = commit(0, low_watermarks={"a": None}, low_watermark=None)
     assert waiting([over]).sentence == "complete to the end; all partitions have ended"
-    assert waiting([commit()], close, at_s=10, complete="noon").sentence == "complete to noon; nothing waits"
+    assert waiting([commit()], close, at_s=10, complete="noon").sentence == "complete to noon; no update waits"
 
 
 STEPS = {

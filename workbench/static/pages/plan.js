@@ -107,7 +107,7 @@ export async function render(root, api, params) {
       deeper.disabled = !plan.nodes.some((each) => each.hidden);
       sentence.textContent = plan.wait ? capital(plan.wait.sentence) : plan.version === null && plan.queries === null ? "No query has committed yet." : "";
       replace(times, plan.spans.length ? [el("h2", {}, "Where the time of the batch went"), flame(plan.spans)] : "");
-      note.textContent = `Choose a step for its figures, an arrow for its rows. ${plan.wait && plan.wait.path.length ? "The orange way is that of the oldest answer. " : ""}Dashed steps are shared by several queries.`;
+      note.textContent = `Choose a step for its figures, an arrow for its rows. ${plan.wait && plan.wait.path.length ? "The orange path shows what the oldest answer waits for. " : ""}Dashed steps are shared by several queries.`;
     } catch (error) {
       if (!gone && mine === turn) replace(frame, problem(error));
     }
