@@ -160,6 +160,18 @@ def pip_install(extra: str) -> str:
 
 
 @contextmanager
+def calling(what: str) -> Generator[None]:
+    """Raise QueryError if a user's function, `what`, ends or interrupts the process."""
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise QueryError(
+            f"{what} raised {type(error).__name__}: {error}",
+            expected="a function that returns, or raises an Exception",
+        ) from error
+
+
+@contextmanager
 def needs_extra(name: str, what: str) -> Generator[None]:
     """Raise EnvironmentMissingError if an import for `what` fails, whose packages an extra of this name installs."""
     try:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -81,6 +82,9 @@ _FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
+
+# Of a task on a local master. A cluster has four; here a task that fails for good is also slow to fail.
+_ATTEMPTS = 2
 
 # What `missing` looks at: setting, value, what suffers without it. Also part of the preset.
 _LOOKED_AT = (
@@ -217,7 +221,8 @@ def _refuse(problem: str | None) -> None:
 
 def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
     """Return the settings of a session: the user's, and the preset."""
-    settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
+    master = given.get("spark.master", "local[*]")
+    settings = {**preset(), **environment_of_workers(), **_for_machine(master)}
     in_one_jvm = starts_jvm and given.get("spark.master", "local").startswith("local")
     if in_one_jvm:
         settings |= here_alone()
@@ -234,6 +239,7 @@ def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
     settings["spark.sql.extensions"] = _joined(",", given.get("spark.sql.extensions"), _EXTENSION)
     settings[OPTIONS] = java_options(given, archive)
     settings |= {name: value for name, value in given.items() if name not in always}
+    settings["spark.master"] = _with_attempts(master)
     return {name: value for name, value in settings.items() if value}
 
 
@@ -416,6 +422,12 @@ def _for_machine(master: str) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         **({} if "HADOOP_CONF_DIR" in os.environ else {_FILES: _LOCAL_FILES}),
     }
+
+
+def _with_attempts(master: str) -> str:
+    """Return a master that repeats a task whose worker has died: a local one does not if its number is missing."""
+    cores = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
+    return master if cores is None else f"local[{cores[1] or 1},{_ATTEMPTS}]"
 
 
 def _jars(given: Mapping[str, str]) -> list[str]:

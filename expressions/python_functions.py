@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
+import signal
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -17,6 +21,9 @@ from ..core.rows.columns import as_array
 from .coercion import Signature, standardized
 from .columnar import Builder, on_series, polars_type
 from .nodes import Call, Expression
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 # A call is named after its code, so queries of the same code share it, and a plan needs no registry. No function of SQL
 # begins like this.
@@ -69,10 +76,11 @@ def is_python(call: Call) -> bool:
 def python_kernel(builder: Builder, *values: pl.Expr) -> pl.Expr:
     """Build a call: the function gets all rows at once, nulls included."""
     call, dtype = builder.call, polars_type(builder.type)
-    function = _imported(call.function.removeprefix(_PREFIX))
+    if not _is_repeat():
+        _imported(_place(call))
 
     def run(*series: pl.Series) -> pl.Series:
-        return pl.Series(pl.from_arrow(_result(call, function, series))).cast(dtype)
+        return pl.Series(pl.from_arrow(_result(call, series))).cast(dtype)
 
     return builder.share(on_series(run, *values, dtype=dtype))
 
@@ -81,8 +89,10 @@ def _imported(place: str) -> Callable[..., Any]:
     module, _, name = place.partition(":")
     try:
         found = reduce(getattr, name.split("."), import_module(module))
-    except Exception as error:
+    except BaseException as error:
         # Anything may come out of a module, and none of it is a failure of the job's own disks.
+        if _is_of_user(error):
+            raise
         raise OptionError(
             f"'{place}' cannot be imported: {type(error).__name__}: {error}",
             expected="'module:function' of a module that Python finds, also in Spark's workers",
@@ -93,7 +103,16 @@ def _imported(place: str) -> Callable[..., Any]:
     return found
 
 
-def _result(call: Call, function: Callable[..., Any], series: Sequence[pl.Series]) -> pa.Array:
+def _place(call: Call) -> str:
+    return call.function.removeprefix(_PREFIX)
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return whether a person has interrupted this program: Python does so in the main thread alone."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def _result(call: Call, series: Sequence[pl.Series]) -> pa.Array:
     rows = len(series[0])
     if not rows:
         return pa.array([], call.type)
@@ -102,13 +121,82 @@ def _result(call: Call, function: Callable[..., Any], series: Sequence[pl.Series
             each.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(argument.type)
             for each, argument in zip(series, call.arguments, strict=True)
         ]
-        made = function(*arrays)
-        found = as_array(made if isinstance(made, pa.Array | pa.ChunkedArray) else pa.array(made)).cast(call.type)
-    except Exception as error:
+        made = _array_apart(_place(call), arrays) if _is_repeat() else _array(_place(call), arrays)
+        found = made.cast(call.type)
+        found.validate(full=True)  # no reader opens a table with text that is not UTF-8
+    except BaseException as error:
+        if _is_of_user(error):
+            raise
         raise QueryError(
-            f"{call} failed: {type(error).__name__}: {error}",
+            f"{call} failed: {_reason(error)}",
             expected=f"an array of {call.type} for each batch of rows, nulls included",
         ) from error
     if len(found) != rows:
         raise QueryError(f"{call} returned {len(found)} values", expected=f"{rows}, one for each row")
     return found
+
+
+def _array(place: str, arrays: Sequence[pa.Array]) -> pa.Array:
+    made = _imported(place)(*arrays)
+    return as_array(made if isinstance(made, pa.Array | pa.ChunkedArray) else pa.array(made))
+
+
+def _is_repeat() -> bool:
+    """Return whether an earlier attempt at the current Spark task has failed: a function may have killed its worker."""
+    module = sys.modules.get("pyspark.taskcontext")
+    task = None if module is None else module.TaskContext.get()
+    return task is not None and (task.attemptNumber() or 0) > 0
+
+
+class _ApartProcess:
+    """A process that calls functions, so that one that kills its process does not kill this one."""
+
+    def __init__(self) -> None:
+        spawn = multiprocessing.get_context("spawn")  # a fork would lack the threads of Polars and Arrow
+        self._pipe, end = spawn.Pipe()
+        self._process = spawn.Process(target=_answer_calls, args=(end,), daemon=True)
+        self._process.start()
+        end.close()
+
+    def array(self, place: str, arrays: Sequence[pa.Array]) -> pa.Array:
+        """Return the result of a function; a ChildProcessError has the reason why there is none."""
+        global _apart  # noqa: PLW0603 one for each worker
+        try:
+            self._pipe.send((place, arrays))
+            made = self._pipe.recv()
+        except (EOFError, OSError):
+            _apart = None
+            self._process.join()
+            code = self._process.exitcode or 0
+            cause = f"by {signal.Signals(-code).name}" if code < 0 else f"with the exit code {code}"
+            raise ChildProcessError(f"it ended its process {cause}") from None
+        if isinstance(made, str):
+            raise ChildProcessError(made)
+        return made
+
+
+_apart: _ApartProcess | None = None
+
+
+def _array_apart(place: str, arrays: Sequence[pa.Array]) -> pa.Array:
+    global _apart  # noqa: PLW0603 one for each worker
+    _apart = _apart or _ApartProcess()
+    return _apart.array(place, arrays)
+
+
+def _answer_calls(pipe: Connection) -> None:
+    """Send the array of each call, or the reason why there is none, until the other process ends."""
+    while True:
+        try:
+            place, arrays = pipe.recv()
+        except EOFError:
+            return
+        try:
+            made = _array(place, arrays)
+        except BaseException as error:  # noqa: BLE001 raised where the array is waited for
+            made = _reason(error)
+        pipe.send(made)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, ChildProcessError) else f"{type(error).__name__}: {error}"

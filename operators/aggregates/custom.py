@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
+from ...conf.errors import SchemaError, calling
 from ...core.rows.columns import as_array
 from .groups import GroupedRows, Groups
 from .parts import Aggregate, Plan, State, StatePart, names_of, type_of
@@ -92,13 +92,14 @@ def aggregate(
         for column in names:
             type_of(schema, column, text)
         part = CustomPart(name, version, names, state, lift, combine, retract)
-        return Plan(
-            (part,),
-            type,
-            lambda found: _checked_array(
-                lower(part.named(found[part.key])), type, len(found[part.key][0]), f"what lower of {part.key} returned"
-            ),
-        )
+
+        def lowered(found: Mapping[str, State]) -> pa.Array:
+            state = found[part.key]
+            with calling(f"lower of {part.key}"):
+                made = lower(part.named(state))
+            return _checked_array(made, type, len(state[0]), f"what lower of {part.key} returned")
+
+        return Plan((part,), type, lowered)
 
     return Aggregate(text, plan)
 
@@ -123,17 +124,22 @@ class CustomPart(StatePart):
         self.functions = (lift, combine, retract)
 
     def lift(self, rows: GroupedRows) -> State:
-        made = self.functions[0]([rows.column(name) for name in self.inputs], rows.groups)
+        with calling(f"lift of {self.key}"):
+            made = self.functions[0]([rows.column(name) for name in self.inputs], rows.groups)
         return self._checked(made, rows.groups.size, "lift")
 
     def combine(self, state: State, groups: Groups) -> State:
-        return self._checked(self.functions[1](self.named(state), groups), groups.size, "combine")
+        with calling(f"combine of {self.key}"):
+            made = self.functions[1](self.named(state), groups)
+        return self._checked(made, groups.size, "combine")
 
     def retract(self, state: State, other: State) -> State:
         retract = self.functions[2]
         if retract is None:
             return super().retract(state, other)
-        return self._checked(retract(self.named(state), self.named(other)), len(state[0]), "retract")
+        with calling(f"retract of {self.key}"):
+            made = retract(self.named(state), self.named(other))
+        return self._checked(made, len(state[0]), "retract")
 
     def named(self, state: State) -> Columns:
         return {field.name: array for field, array in zip(self.fields, state, strict=True)}

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.column_names import quoted
-from ...conf.errors import SchemaError
+from ...conf.errors import SchemaError, calling
 from ...core.pushdown.at_source import at_source
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.system_column import SYSTEM, passing_mask
@@ -77,6 +77,7 @@ def mapped(
 
     The function sees neither punctuation nor tombstones.
     """
+    called = getattr(function, "__qualname__", type(function).__name__)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -86,7 +87,8 @@ def mapped(
                 rows = part.filter(pc.invert(mark))
                 if rows.num_rows:
                     given = rows.drop_columns([SYSTEM])
-                    result = function(given)
+                    with calling(f"the mapped function {called}"):
+                        result = function(given)
                     if result.num_rows != rows.num_rows or set(result.schema.names) != set(new):
                         raise SchemaError(
                             f"the mapped function returned {result.num_rows} rows of {', '.join(result.schema.names)} "

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ...conf.errors import MalformedRowError
 from ...core.rows.exact_integers import Int64s, Mask
 from ...core.rows.key import NO_KEY, Key
+from ...core.rows.text import rows_without_text
 from ...delta_format.column_mapping import Ids
 from ...delta_format.latest_table import ROW_KEY_PROPERTY, SEQ
 from ..merge.batch_rows import BatchRows
@@ -228,6 +230,12 @@ def stage(table: ResultTable, seen: SeenTable, came: ResultRows) -> bytes:
 
     The rows of one bucket best come in one task: otherwise the driver merges the bucket once more.
     """
+    if wrong := np.count_nonzero(rows_without_text(came.rows)):
+        raise MalformedRowError(
+            f"{wrong} of {came.rows.num_rows} rows of '{table.name}' have text that is not UTF-8",
+            expected="text in UTF-8, since readers such as Polars and deltalake reject a table with other text",
+            hint="correct the text in the source, or leave its column out",
+        )
     writer = writer_of(table, seen.ids)
     result = writer.run([came.pending(writer.files.schema)], seen.snapshot)
     return pickle.dumps(StagedFiles(seen.ids, result), pickle.HIGHEST_PROTOCOL)

@@ -104,7 +104,7 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
     assert "the cluster spark://127.0.0.2:7077 cannot reach this process" in refused
     *reported, pages, collectors = json.loads(printed)
     assert pages == ["127.0.0.1", 0, errno.ECONNREFUSED, False], "Spark's pages are on, for this machine alone"
-    assert reported == [[], ["mine", "local[3]", "7", "5"], worker]
+    assert reported == [[], ["mine", "local[3,2]", "7", "5"], worker]
     assert "Copy" in collectors, "the preset's collector of a small heap"
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
     assert noise == []

@@ -4,7 +4,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from kit import python_functions
+from pyspark import TaskContext
 
+from upstream.conf.deep_stack import on_deep_stack
 from upstream.conf.errors import OptionError, QueryError, SchemaError
 from upstream.expressions.compile import compiled, compiled_columns
 from upstream.expressions.nodes import Call, Constant, Expression, Field
@@ -71,12 +73,32 @@ def test_a_failing_argument_fails_beside_a_null():
         ("shortened", pa.float64(), "returned 2 values.*3, one for each row"),
         ("Functions.same", pa.int64(), "failed: ArrowInvalid.*truncated"),
         ("Functions.same", pa.list_(pa.int64()), "failed: Arrow"),
+        ("exits", pa.float64(), r"exits\(x\) failed: SystemExit: 3"),
+        ("no_text", pa.string(), "failed: ArrowInvalid: Invalid UTF8"),
     ],
 )
 def test_an_error_of_a_function_is_one_of_the_query(name, returns, message):
     """Also an OSError: one of a disk of the job would repeat the batch for ever."""
     with pytest.raises(QueryError, match=message):
         values(declared(name, returns).call([X]))
+
+
+def test_an_interrupt_is_a_persons_in_the_main_thread_alone():
+    """Spark's workers evaluate on a deep stack, which is a thread of its own."""
+    interrupting = declared("interrupts").call([X])
+    with pytest.raises(QueryError, match=r"interrupts\(x\) failed: KeyboardInterrupt"):
+        on_deep_stack(lambda: values(interrupting))
+    with pytest.raises(KeyboardInterrupt):
+        values(interrupting)
+
+
+def test_a_function_that_kills_its_process_fails_when_spark_repeats_the_task(monkeypatch):
+    """Its first call kills Spark's worker, and Spark repeats the task."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    TaskContext()._attemptNumber = 1
+    assert values(DOUBLED.call([X])) == [3.0, None, -4.0]
+    with pytest.raises(QueryError, match=r"dies\(x\) failed: it ended its process by SIGKILL"):
+        values(declared("dies").call([X]))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """Functions in Python that tests declare."""
 
+import os
+import signal
+import sys
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,6 +26,23 @@ def broken(x: pa.Array) -> pa.Array:
 
 def shortened(x: pa.Array) -> pa.Array:
     return x[1:]
+
+
+def exits(x: pa.Array) -> pa.Array:
+    sys.exit(3)
+
+
+def interrupts(x: pa.Array) -> pa.Array:
+    raise KeyboardInterrupt
+
+
+def dies(x: pa.Array) -> pa.Array:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def no_text(x: pa.Array) -> pa.Array:
+    return pa.array([b"\xff"] * len(x)).view(pa.string())
 
 
 class Functions:

@@ -1,6 +1,7 @@
 """Aggregates from three functions, beside those that there are."""
 
 import doctest
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import upstream
-from upstream.conf.errors import OptionError, SchemaError
+from upstream.conf.errors import OptionError, QueryError, SchemaError
 from upstream.operators.aggregates import algebra, custom
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.custom import aggregate
@@ -85,6 +86,12 @@ def test_functions_that_return_something_else_are_reported(changes, message):
     aggregates = Aggregates.of({"x": checksum(**changes)}, SCHEMA)
     with pytest.raises(SchemaError, match=message):
         aggregates.lower(aggregates.lift(SCHEMA.empty_table(), np.empty(0, dtype=np.int64), 2))
+
+
+def test_a_function_that_exits_is_named():
+    aggregates = Aggregates.of({"x": checksum(lift=lambda *_: sys.exit(3))}, SCHEMA)
+    with pytest.raises(QueryError, match=r"lift of custom checksum@1.* raised SystemExit: 3"):
+        aggregates.lift(SCHEMA.empty_table(), np.empty(0, dtype=np.int64), 2)
 
 
 def test_two_states_of_one_name_are_refused():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from kit.invalid_text import not_utf_8
 from kit.result_tables import COLUMNS, result_rows_of
 
 from upstream.conf.errors import MalformedRowError, OptionError, SchemaError, TableError
@@ -70,6 +71,15 @@ def test_rows_without_a_key_or_with_too_high_a_number_are_refused(hosted):
     stage(a, seen, dataclasses.replace(came, seq=np.array([highest])))
     with pytest.raises(MalformedRowError, match="a row is numbered"):
         stage(a, seen, dataclasses.replace(came, seq=np.array([highest + 1])))
+
+
+def test_text_that_is_not_utf_8_is_refused(hosted):
+    a = hosted.table("a")
+    came = result_rows_of(a, [(1, "x"), (2, "y")])
+    name = came.rows.schema.names[1]
+    rows = pa.Table.from_batches([not_utf_8(came.rows.to_batches()[0], name, at=[1])])
+    with pytest.raises(MalformedRowError, match="1 of 2 rows of 'a' have text that is not UTF-8"):
+        stage(a, hosted.tables.look([a]).tables["a"], dataclasses.replace(came, rows=rows))
 
 
 def test_of_two_shards_rows_with_one_key_the_greater_number_stays(hosted):
