@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 from abc import ABC, abstractmethod
 from typing import Any
@@ -13,6 +14,7 @@ from ..conf.process_identity import Process
 from .atomic_write import write_whole
 from .folder import TableFolder
 
+_LOG = logging.getLogger(__name__)
 # Renewed when a third is over: two renewals may be lost.
 _RENEW_AFTER = 3
 # Clocks of two machines may differ by a quarter of the term without a lease being taken too early.
@@ -84,7 +86,8 @@ class LeaseFolder(ABC):
     def hold(self, holder: str, process: Process, term_us: int, now_us: int) -> None:
         """Take the lease, or renew it; a term of 0 takes none and ignores others.
 
-        An UpstreamError means that another holder, not known to be gone, has it, or that the file cannot be written.
+        An UpstreamError means that another holder, not known to be gone, has it, or that the file cannot be written and
+        the lease has expired.
         """
         if term_us == 0:
             return
@@ -93,7 +96,7 @@ class LeaseFolder(ABC):
             if found is not None and found.holder == holder and not found.released:
                 renewed = dataclasses.replace(found, process=process, renewed_us=now_us, term_us=term_us)
                 if found.is_due(now_us) or dataclasses.replace(found, renewed_us=now_us) != renewed:
-                    self._write(number, renewed)
+                    self._renew(number, found, renewed)
                 return
             if found is not None and not found.has_ended(now_us):
                 raise self.held(found, now_us)
@@ -155,6 +158,15 @@ class LeaseFolder(ABC):
             return self._place.put_new(_name(number), _content(lease))
         except OSError as error:
             raise self.unwritable(self._folder.masked(error)) from error
+
+    def _renew(self, number: int, lease: Lease, renewed: Lease) -> None:
+        """Write a renewed lease. A failure is only a warning while the lease is still valid."""
+        try:
+            self._write(number, renewed)
+        except UpstreamError as error:
+            if renewed.renewed_us >= lease.renewed_us + lease.term_us:
+                raise
+            _LOG.warning("%s The lease is valid until it is %d s old.", error, lease.term_us // 1_000_000)
 
     def _write(self, number: int, lease: Lease) -> None:
         try:

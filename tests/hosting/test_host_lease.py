@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from kit.waiting import wait_for
@@ -148,7 +149,26 @@ def test_a_thread_without_its_lease_lets_the_other_one_be(folder, now, caplog):
     assert dataclasses.replace(held) == CheckpointLease(folder).read()
 
 
-def test_a_lease_that_cannot_be_written_is_an_error_at_the_start_and_a_warning_later(folder, now, caplog):
+def test_a_lease_that_cannot_be_renewed_ends_no_batch_before_it_expires(folder, now, caplog):
+    found = lease(folder, now)
+    with found.taken():
+        pass
+    disk = Path(folder.location, "queries", "lease", ".staged")  # where a file is written that takes another's place
+    disk.write_bytes(b"")
+    now[0] = 59 * S
+    found.check()
+    assert "the lease of the job cannot be written to" in caplog.text
+    assert "The lease is valid until it is 60 s old." in caplog.text
+    now[0] = 60 * S
+    with pytest.raises(CheckpointError, match="the lease of the job cannot be written to"):
+        found.check()
+    disk.unlink()
+    found.check()
+    now[0] = 119 * S
+    assert "another job hosts" in refusal(lease(folder, now)), "it is renewed"
+
+
+def test_a_lease_that_cannot_be_written_is_an_error_at_the_start(folder, now):
     place = folder.location
     os.makedirs(os.path.join(place, "queries"))
     with open(os.path.join(place, "queries", "lease"), "w", encoding="utf-8"):
