@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from ..conf.column_names import quoted_text
 from ..conf.errors import CheckpointError, OptionError
 from ..conf.locations import absolute_location
 from ..conf.progress import progress
@@ -167,7 +168,7 @@ def divided_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[st
 def statements_of(job: LatestJob) -> str:
     """Return the job as a file for `upstream run`; raise OptionError if it has what such a file has not."""
     from ..hosting.journal import check_name
-    from ..language.statements import quoted_name, quoted_text
+    from ..language.statements import quoted_name
 
     given = {
         "--sequence-by": job.sequence, "--expected-keys": job.expected_keys, "--target": job.target,
@@ -198,7 +199,7 @@ def statements_of(job: LatestJob) -> str:
 
 def _value_of(option: str, value: str) -> str:
     """Return an option's value in SQL. A secret becomes the name of a variable of the environment."""
-    from ..language.statements import SECRET, quoted_text
+    from ..language.statements import SECRET
 
     return f"env('{re.sub(r'[^A-Z0-9]', '_', option.upper())}')" if SECRET.search(option) else quoted_text(value)
 

@@ -17,6 +17,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quoted_text(text: str) -> str:
+    """Return a text in quotes, as Spark's SQL has it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def path_name(parts: Sequence[str]) -> str:
     """Return the unambiguous name of a column's field; the name of the column itself stays as it is."""
     return parts[0] if len(parts) == 1 else ".".join(quoted(part) for part in parts)

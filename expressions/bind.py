@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from ..conf.errors import OptionError, SchemaError, UpstreamError
@@ -20,7 +19,7 @@ from .kinds import UTC
 from .literals import type_of
 from .nodes import Call, Constant, Expression, Field
 from .places import Text
-from .reader import tree_of
+from .reader import SparkWords, tree_of
 from .scalars import ColumnScope, ScalarBinder, visible_columns
 from .terms import Terms
 from .types import call
@@ -53,7 +52,7 @@ class _Order(Terms):
 
 def parse_columns(text: Text) -> list[exp.Expr]:
     """Return the items of a list of columns: each an expression, one with an alias, or a star."""
-    return tree_of(text, _Columns, Spark()).expressions
+    return tree_of(text, _Columns, SparkWords()).expressions
 
 
 class OptionText(Text):
@@ -137,7 +136,7 @@ class BoundOrder(NamedTuple):
 def bind_order(text: Text, schema: pa.Schema) -> list[BoundOrder]:
     """Bind a list of expressions, as after ORDER BY."""
     binder = ScalarBinder(text, ColumnScope(visible_columns(schema)))
-    items = tree_of(text, _Order, Spark()).expressions
+    items = tree_of(text, _Order, SparkWords()).expressions
     return [BoundOrder(binder.bind(each.this), each.args["desc"], each.args["nulls_first"]) for each in items]
 
 

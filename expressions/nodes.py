@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ..conf.column_names import quoted_text
 from .kinds import spark_name
 
 CHAIN = 8
@@ -66,7 +67,7 @@ class Constant:
         if self.value is None:
             return "NULL"
         if isinstance(self.value, str):
-            return "'" + self.value.replace("'", "''") + "'"
+            return quoted_text(self.value)
         if isinstance(self.value, bool):
             return str(self.value).upper()
         if isinstance(self.value, timedelta):

@@ -94,6 +94,7 @@ class InList(Expression):
 _Node = TypeVar("_Node", bound=exp.Expr)
 
 STRINGS = (T.STRING, T.RAW_STRING)
+_QUOTED = frozenset([*STRINGS, T.HEX_STRING, T.BIT_STRING, T.NATIONAL_STRING])
 _TYPES = {
     "BOOLEAN": exp.DType.BOOLEAN,
     "TINYINT": exp.DType.TINYINT,
@@ -145,6 +146,16 @@ UNITS_US = {
     "MILLISECOND": 1_000,
     "MICROSECOND": 1,
 }
+
+
+class SparkWords(Spark):
+    """sqlglot's dialect for Spark, where a quote that a text has twice is one, as since Spark 4.0."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """The reader of words: a raw text has no such quotes, and no backslashes before others."""
+
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+        STRING_ESCAPES_ALLOWED_IN_RAW_STRINGS = False
 
 
 class Reader(SparkParser):
@@ -228,7 +239,7 @@ class Reader(SparkParser):
     def is_name(self, token: Token, *, alias: bool = False) -> bool:
         if token.token_type is T.IDENTIFIER:
             return True
-        if not token or token.token_type in STRINGS or not token.text.isidentifier():
+        if not token or token.token_type in _QUOTED or not token.text.isidentifier():
             return False
         return token.text.upper() not in (NOT_ALIASES if alias else NOT_NAMES)
 
@@ -391,7 +402,7 @@ _LEAST = 100
 _NUMBER = r"-?[0-9]{1,18}"
 _TEXT = r"'[^'\\]*'"
 _PARTS = re.compile(
-    r"[rR]'[^']*'|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|"
+    r"\b[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|"
     + "|".join(
         rf"\bIN\s*\(\s*(?P<{name}>{one}(?:\s*,\s*{one}){{{_LEAST - 1},}})\s*\)"
         for name, one in (("numbers", _NUMBER), ("texts", _TEXT))
@@ -460,7 +471,7 @@ def refuse_compiled() -> None:
         )
 
 
-def tree_of(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
+def tree_of(text: Text, grammar: type[Reader], dialect: SparkWords) -> exp.Expr:
     """Return a text's syntax tree by a grammar, or raise the text's error at a place in it."""
     refuse_compiled()
     if len(text.sql) > _CHARACTERS:
@@ -468,7 +479,7 @@ def tree_of(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
     return on_deep_stack(lambda: _parse(text, grammar, dialect))
 
 
-def _parse(text: Text, grammar: type[Reader], dialect: Spark) -> exp.Expr:
+def _parse(text: Text, grammar: type[Reader], dialect: SparkWords) -> exp.Expr:
     sql = text.sql
     words, lists = take_lists(sql)
     try:

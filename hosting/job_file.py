@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..conf.column_names import quoted_text
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..expressions.kinds import UTC
@@ -22,7 +23,6 @@ from ..language.statements import (
     ended,
     parse,
     quoted_name,
-    quoted_text,
 )
 from ..operators.relations.plan.nodes import Stream
 from .edits import bound_text, check_change

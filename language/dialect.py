@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from sqlglot import exp, generator
-from sqlglot.dialects.spark import Spark
 from sqlglot.generators.spark import SparkGenerator
 
+from ..conf.column_names import quoted_text
 from ..expressions.places import Text
-from ..expressions.reader import InList, Sum, tree_of
+from ..expressions.reader import InList, SparkWords, Sum, tree_of
 from .grammar import ArrayFunction, Emit, Grammar, StreamOperator, StreamWindow, TableFunction
 
 
-class ContinuousSql(Spark):
+class ContinuousSql(SparkWords):
     """SQL over streams: sqlglot's Spark dialect, with the windows and stream operators of CQL."""
 
     INTERSECT_BINDS_TIGHTER_THAN_UNION_AND_EXCEPT = True
@@ -76,7 +76,8 @@ class ContinuousSql(Spark):
             return text + (" WITH ORDINALITY" if node.args.get("ordinality") else "")
 
         def inlist_sql(self, node: InList) -> str:
-            return f"{self.sql(node, 'this')} IN ({', '.join(map(repr, node.args['values']))})"
+            values = (str(each) if isinstance(each, int) else quoted_text(each) for each in node.args["values"])
+            return f"{self.sql(node, 'this')} IN ({', '.join(values)})"
 
         def streamoperator_sql(self, node: StreamOperator) -> str:
             return f"{node.args['kind']}({self.sql(node, 'this')})"

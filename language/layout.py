@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
 from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import OptionError
-from ..expressions.reader import NOT_NAMES
+from ..expressions.reader import NOT_NAMES, SparkWords
 from .dialect import parse as parse_query
 from .statements import Alter, Create, CreateFunction, Explain, Select, Show, ShowCreate, Statement, ended, parse
 
@@ -193,7 +192,7 @@ def _names_of_head(text: str, start: int) -> set[int]:
 
 def _tokens(text: str) -> list[Token]:
     try:
-        found = Spark().tokenize(text)
+        found = SparkWords().tokenize(text)
     except TokenError as error:
         raise OptionError("a text or a comment has no end", expected="a closing quote") from error
     # Of 5L, sqlglot makes three tokens in one place.

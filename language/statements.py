@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, TypeVar
 
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
+from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import source_address
+from ..expressions.reader import STRINGS, SparkWords
 
 HELP = """\
 SELECT …;                                     run a query, and show its result as it changes, until Ctrl-C
@@ -249,14 +250,9 @@ def text_of(text: str | os.PathLike[str]) -> str:
         raise OptionError(f"the file {path} cannot be read: {error}", expected="a file of SQL in UTF-8") from error
 
 
-def quoted_text(text: str) -> str:
-    """Return a text in quotes, as a statement has it."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def quoted_name(name: str) -> str:
     """Return a name as a statement has it."""
-    return name if name.isidentifier() else f"`{name}`"
+    return name if name.isidentifier() else quoted(name)
 
 
 def script(text: str) -> Iterator[Statement]:
@@ -361,7 +357,7 @@ def _alter(words: _Words) -> Alter:
 def _semicolon(text: str) -> int | None:
     """Return the position of the first semicolon that ends a statement."""
     try:
-        tokens = Spark().tokenize(text)
+        tokens = SparkWords().tokenize(text)
     except TokenError:  # a text or a comment that has no end yet; semicolons before it still count
         tokens = _tokens_before_the_open_end(text)
     return next((each.start for each in tokens if each.token_type is T.SEMICOLON), None)
@@ -370,7 +366,7 @@ def _semicolon(text: str) -> int | None:
 def _tokens_before_the_open_end(text: str) -> list[Token]:
     for end in (place for place, letter in enumerate(text) if letter == ";"):
         try:
-            tokens = Spark().tokenize(text[: end + 1])
+            tokens = SparkWords().tokenize(text[: end + 1])
         except TokenError:
             continue
         return tokens
@@ -387,7 +383,7 @@ class _Words:
     def __init__(self, text: str) -> None:
         self._text = text
         try:
-            self._tokens = Spark().tokenize(text)
+            self._tokens = SparkWords().tokenize(text)
         except TokenError as error:
             raise OptionError(f"a text or a comment has no end: {text}", expected="a closing quote") from error
         self._at = 0
@@ -398,8 +394,13 @@ class _Words:
         return self._tokens[0].start if self._tokens else 0
 
     def peek(self) -> str | None:
-        """Return the next word in capitals; None at the end."""
-        return self._tokens[self._at].text.upper() if self._at < len(self._tokens) else None
+        """Return the next word in capitals, "" for a text in quotes, and None at the end."""
+        if self._at >= len(self._tokens):
+            return None
+        return "" if self._is_text() else self._tokens[self._at].text.upper()
+
+    def _is_text(self) -> bool:
+        return self._at < len(self._tokens) and self._tokens[self._at].token_type in STRINGS
 
     def next_word(self) -> str | None:
         """Take the next word."""
@@ -416,7 +417,7 @@ class _Words:
 
     def name(self) -> str:
         """Take a name, as it is written."""
-        if self.peek() is None or not self.peek()[:1].isidentifier():  # pyright: ignore[reportOptionalSubscript]
+        if self._at >= len(self._tokens) or not self._tokens[self._at].text[:1].isidentifier():
             self._unexpected("a name")
         self._at += 1
         return self._tokens[self._at - 1].text
@@ -438,11 +439,14 @@ class _Words:
         return found
 
     def text(self) -> str:
-        """Take a text in quotes."""
-        if self._at >= len(self._tokens) or self._tokens[self._at].token_type is not T.STRING:
+        """Take a text in quotes; adjacent ones are joined."""
+        if not self._is_text():
             self._unexpected("a text in single quotes")
-        self._at += 1
-        return self._tokens[self._at - 1].text
+        found = ""
+        while self._is_text():
+            found += self._tokens[self._at].text
+            self._at += 1
+        return found
 
     def numbers(self, word: str, *names: str) -> dict[str, float]:
         """Take ``(name = number, …)``."""
@@ -483,9 +487,11 @@ class _Words:
             variable = self.text()
             self.take(")")
             return Environment(variable)
+        if self._is_text():
+            return self.text()
         sign = "-" if self.given("-") else ""
         token = self._tokens[self._at] if self._at < len(self._tokens) else None
-        if token is None or token.token_type not in (T.STRING, T.NUMBER, T.TRUE, T.FALSE):
+        if token is None or token.token_type not in (T.NUMBER, T.TRUE, T.FALSE):
             self._unexpected("a text in single quotes, a number, true, false, or env('NAME')")
         self._at += 1
         return sign + (token.text.lower() if token.token_type in (T.TRUE, T.FALSE) else token.text)
@@ -495,7 +501,8 @@ class _Words:
         self.take(first)
         begun, depth = self._at, 0
         while depth or self.peek() != last:
-            depth += {"(": 1, ")": -1}.get(self.peek() or self._unexpected(last), 0)
+            word = self.peek()
+            depth += {"(": 1, ")": -1}.get(self._unexpected(last) if word is None else word, 0)
             self._at += 1
         self._at += 1
         within = self._tokens[begun : self._at - 1]

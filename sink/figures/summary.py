@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...conf.column_names import quoted
+from ...conf.column_names import quoted, quoted_text
 from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts, journaled_at_us, offsets_in
@@ -438,8 +438,7 @@ def history_note(summary: CommitSummary) -> str:
 
 def freshness_view(metrics: str, table: str) -> str:
     """Return Spark SQL for one row: the table's freshness at the moment of the query. Both locations are absolute."""
-    literal = table.replace("\\", "\\\\").replace("'", "\\'")
-    last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
+    last = f"FROM delta.{quoted(metrics)} WHERE table = {quoted_text(table)} ORDER BY committed_at DESC LIMIT 1"
     return (
         "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, "
         "staleness_p99_s, "

@@ -22,7 +22,7 @@ def _call(function: str, *arguments: n.Expression, dtype: pa.DataType = _INT) ->
         (_call("cast", _A, dtype=pa.decimal128(10, 2)), "cast(a AS DECIMAL(10,2))"),
         (_call("in", _A, _ONE, _B), "(a IN (1, b))"),
         (_call("case", _A, _ONE, _B), "(CASE WHEN a THEN 1 ELSE b END)"),
-        (_call("concat", _A, n.Constant("it's", pa.string())), "concat(a, 'it''s')"),
+        (_call("concat", _A, n.Constant("it's", pa.string())), r"concat(a, 'it\'s')"),
         (n.Constant(None, _INT), "NULL"),
         (n.Constant(True, pa.bool_()), "TRUE"),
         (n.Constant(timedelta(seconds=5), pa.duration("us")), "INTERVAL '0:00:05'"),

@@ -1,14 +1,20 @@
 import pytest
 import sqlglot
+from hypothesis import given
+from hypothesis import strategies as st
 from kit.continuous import CATALOG, refused
 from sqlglot import exp
 
+from upstream.conf.column_names import quoted_text
 from upstream.conf.errors import EnvironmentMissingError
 from upstream.expressions.nodes import Call, Constant
 from upstream.expressions.places import span
 from upstream.expressions.reader import NOT_ALIASES, NOT_NAMES, refuse_compiled, take_lists
 from upstream.language import bind
-from upstream.language.dialect import parse
+from upstream.language.dialect import ContinuousSql, parse
+from upstream.language.layout import layout
+from upstream.language.statements import parse as parse_statement
+from upstream.language.statements import split
 from upstream.operators.relations.plan.nodes import Where, walk
 
 
@@ -51,6 +57,62 @@ def test_words_that_begin_a_clause_are_aliases_only_after_as(word):
     assert parse(f"SELECT {word} FROM s").expressions[0].name == word
     assert parse(f"SELECT px FROM s AS {word}").args["from_"].this.alias == word
     refused(f"SELECT px {word} FROM trade [NOW]")
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),  # as in Spark 4.2
+    [
+        ("'O''Brien'", "O'Brien"),
+        ('"a""b"', 'a"b'),
+        ("''''", "'"),
+        ("''''''", "''"),
+        ("'a'''", "a'"),
+        ("\"it''s\"", "it''s"),
+        ("'a' 'b'", "ab"),
+        ("'a''b' 'c'", "a'bc"),
+        ("'a'\"b\"", "ab"),
+        ("'a' -- c\n'b'", "ab"),
+        (r"'a\'b\\'", "a'b\\"),
+        (r"'\''''", "''"),
+        (r"'a\nb\tc\0d\Ze\qf'", "a\nb\tc\0d\x1aeqf"),
+        (r"'a\%b\_'", r"a\%b\_"),
+        (r"'\u00e9\U0001F600\101'", "é😀A"),
+        (r"r'a\n' 'b\n'", "a\\nb\n"),
+        (r"r'a\''b'", "a\\b"),
+        ('R"a""b"', "ab"),
+    ],
+)
+def test_a_text_is_that_of_spark_wherever_it_stands(written, value):
+    tree = parse(f"SELECT {written} AS a FROM s WHERE a = {written}")
+    assert tree.expressions[0].this.this == value
+    assert parse(tree.sql(ContinuousSql)) == tree
+    source = parse_statement(f"CREATE SOURCE s FROM {written} WITH (key = {written})")
+    assert (source.path, source.options) == (value, {"key": value})
+    assert parse_statement(split(layout(source.statement))[0][0]) == source
+
+
+TEXT = st.text(st.sampled_from("'\"`\\%_abnrtuvfZ01;\n\t\0é- ") | st.characters(codec="utf-8"), max_size=12)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=3), st.booleans())
+def test_a_text_is_read_as_it_was_written(texts, doubled):
+    def written(text: str) -> str:
+        return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'" if doubled else quoted_text(text)
+
+    sql = "SELECT " + ", ".join(f"{written(each)} AS c{at}" for at, each in enumerate(texts)) + " FROM s"
+    tree = parse(sql)
+    assert [each.this.this for each in tree.expressions] == texts
+    assert parse(tree.sql(ContinuousSql)) == tree
+    statement = f"CREATE SOURCE s FROM {written(texts[0])} WITH (key = {written(texts[-1])})"
+    source = parse_statement(split(layout(statement))[0][0])
+    assert (source.path, source.options) == (texts[0], {"key": texts[-1]})
+
+
+def test_a_text_is_no_name_and_no_word():
+    for text in ("SELECT px X'ab' FROM trade", "SELECT N'px' FROM trade", "SELECT px FROM N'trade'"):
+        refused(text)
+    source = parse_statement("CREATE SOURCE s FROM 'x' WITH (key = 'env', separator = '-', quote = ')')")
+    assert source.options == {"key": "env", "separator": "-", "quote": ")"}
 
 
 NUMBERS = ", ".join(map(str, range(-50, 100)))
