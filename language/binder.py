@@ -274,7 +274,7 @@ def _set_operation(tree: exp.SetOperation, context: Context) -> Bound:
         sides.append(each.node)
     one, two = _aligned(tree, kind, sides[0], sides[1], context)
     made = context.noted(SetOperation(one, two, kind, not tree.args.get("distinct")), tree)
-    return Bound(bind_order(tree, made, context), left.streams or right.streams)
+    return Bound(bind_order(tree, made, context), left.streams or (right.streams and kind != "except"))
 
 
 def _aligned(

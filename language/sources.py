@@ -450,7 +450,9 @@ def bind_from(select: exp.Select, context: Context, around: Scope | None) -> Fro
                 f"a column of the query around is not supported in ON of {how.upper()} JOIN, nor before RIGHT and FULL",
                 hint="write the condition into the subquery's WHERE, or join with the subquery in FROM",
             )
-        streams = streams or (other.streams and how not in {"semi", "anti"})
+        # Rows of a relation that a join keeps, with or without a partner, make a relation: they may leave.
+        kept = {"inner": streams or other.streams, "right": other.streams, "full": streams and other.streams}
+        streams = kept.get(how, streams)
     return From(relation, scope, streams, source.bare if not joins else None, tuple(outer))
 
 

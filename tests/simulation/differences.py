@@ -19,7 +19,7 @@ from unittest.mock import patch
 import duckdb
 import polars as pl
 import pyarrow as pa
-from kit.continuous import CATALOG
+from kit.continuous import CATALOG, DOMAINS
 from kit.evaluated import plain, rows_at
 from kit.hosting import Tables, Versions, is_behind, scanned
 from kit.local_host import LocalHost
@@ -29,6 +29,7 @@ from upstream.hosting.messages import Command
 from upstream.language import bind
 from upstream.operators.relations import arrangement, as_of, join, ordered_rows
 from upstream.operators.relations.evaluation import Evaluation
+from upstream.operators.relations.plan.bounds import only_grows
 from upstream.operators.relations.plan.common_parts import shareable
 from upstream.operators.relations.plan.nodes import Changes, Relation
 from upstream.operators.relations.plan.properties import Clock
@@ -46,6 +47,9 @@ _ODD = {**dict.fromkeys((2.5, 5.0), float("nan")), **dict.fromkeys((1.5, 3.0), -
 _UNITS = 16
 _END = at(_UNITS * 4)
 _LAST = at(_UNITS) + 1
+_DOMAINS = pa.table(
+    [["a", "b", "b", "7", None, "v9", "r1"], ["r0", "r1", "r1", None, "a", "b", "r1"]], schema=DOMAINS.schema
+)
 Plans = dict[str, Relation | Changes]
 Step = tuple[list[Row], int]
 
@@ -80,6 +84,10 @@ def frame(stream: str, rows: Sequence[Row]) -> pl.DataFrame:
     return made.with_columns(numbers, pl.Series(TOMBSTONE, [row.deleted for row in rows], dtype=pl.Boolean))
 
 
+def stored_rows() -> pl.DataFrame:
+    return pl.DataFrame(_DOMAINS).with_columns(pl.lit(value=False).alias(TOMBSTONE))
+
+
 @dataclass(frozen=True)
 class Ways:
     """The ways to evaluate queries."""
@@ -107,13 +115,15 @@ def evaluated(plans: Plans, steps: Sequence[Step], ways: Ways) -> tuple[dict[str
     store, failed = DictStore(), dict[str, Any]()
     found: dict[str, list[pl.DataFrame]] = {name: [] for name in plans}
     evaluation: Evaluation | None = None
-    for rows, bound in steps:
+    for number, (rows, bound) in enumerate(steps):
         if evaluation is None or ways.restarts:
             evaluation = Evaluation(store, clock=ways.clock)
             for name, plan in plans.items():
                 if name not in failed:
                     evaluation.add(name, shareable(plan) if ways.shares else plan, collapse=ways.collapse)
         given = {name: frame(name, [row for row in rows if row.stream == name]) for name in STREAMS}
+        if number == 0:
+            given[DOMAINS.name] = stored_rows()
         now = bound if ways.clock == "arrival" else None
         outcome = evaluation.step(given, bound, now=now)
         assert not any(each.height for each in outcome.late.values())
@@ -212,7 +222,7 @@ class Campaign:
     def _beside_duckdb(self, rng: random.Random) -> None:
         clock: Clock = rng.choice(("event", "event", "event", "arrival"))
         ways = Ways(clock, *(rng.random() < 0.5 for _ in range(3)))
-        steps, queries = history(rng), Queries(rng, newest=clock == "arrival")
+        steps, queries = history(rng), Queries(rng, newest=clock == "arrival", stored=True)
         plans = self._bound(queries.relation() for _ in range(_TOGETHER))
         streams: Plans = {}
         if ways.each_change:
@@ -237,6 +247,9 @@ class Campaign:
                 self.reasons[f"DuckDB: {str(error)[:120]}"] += 1
                 continue
             self.outcome["with rows"] += found[text].height > 0
+            if only_grows(plans[text]):
+                self.outcome["only grow"] += 1
+                wrong = wrong or ("rows leave" if (found[text][WEIGHT] < 0).any() else "")
             if wrong:
                 self._differs(text, steps, ways, wrong)
 
@@ -315,7 +328,7 @@ def came_or_left(changes: pl.DataFrame, kind: str) -> dict[str, int]:
 
 def difference(text: str, changes: pl.DataFrame, rows: Sequence[Row], times: Iterable[int]) -> str:
     """Return how the relation differs from DuckDB's at some time; empty if it does not."""
-    answers = Answers(rows, set())
+    answers = Answers(rows, set(), {DOMAINS.name: _DOMAINS})
     for tau in times:
         found, expected = rows_at(changes, tau), answers.at(for_duckdb(text, tau), tau)
         if found != expected:

@@ -82,7 +82,7 @@ class HostedChecks:
             raise MismatchError(f"queries are refused: {plan.refused}")
         for (streams, clock), queries in groups.items():
             late = self._watermarks.late[streams] if clock == "event" else set[int]()
-            answers = Answers(self._inputs.rows(), late, models)
+            answers = Answers(self._inputs.rows(), late, {"models": models})
             low = self._watermarks.reached[streams]
             for query in queries:
                 arrival, report = clock == "arrival", reports.get(query.id)

@@ -69,9 +69,9 @@ class Watermarks:
 class Answers:
     """Answers over the rows of some domain."""
 
-    def __init__(self, rows: Sequence[Row], late: set[int], models: pa.Table | None = None) -> None:
-        if models is not None:
-            _database().register("models", models)
+    def __init__(self, rows: Sequence[Row], late: set[int], stored: Mapping[str, pa.Table] | None = None) -> None:
+        for name, table in (stored or {}).items():
+            _database().register(name, table)
         self.rows = [row for row in rows if row.seq not in late]
         for name, stream in STREAMS.items():
             own = [row for row in self.rows if row.stream == name]

@@ -16,6 +16,7 @@ _STREAMS: dict[str, Columns] = {
     "quote": (("sym", "s"), ("bid", "f")),
     "buses": (("vehicle_id", "s"), ("route_id", "s"), ("speed", "f")),
 }
+_STORED: Columns = (("domain", "s"), ("type", "s"))
 _WINDOWS = (
     *["RANGE 2 MINUTES", "RANGE 5 MINUTES"] * 3, "RANGE 5 MINUTES SLIDE 1 MINUTE", "RANGE 4 MINUTES SLIDE 2 MINUTES",
     "NOW", "ROWS 3",
@@ -77,12 +78,13 @@ _FRAMES = (
 
 
 class Queries(Texts):
-    """Random queries, most of which are not refused; if so wanted, of the newest rows of keys alone."""
+    """Random queries, most of which are not refused; of newest rows alone, and of stored relations, if so wanted."""
 
-    def __init__(self, rng: random.Random, *, newest: bool = False) -> None:
+    def __init__(self, rng: random.Random, *, newest: bool = False, stored: bool = False) -> None:
         super().__init__(rng)
         self._names = 0
         self._newest = newest
+        self._stored = stored
 
     def relation(self) -> str:
         """Return a query whose result is a relation."""
@@ -137,6 +139,8 @@ class Queries(Texts):
 
     def _base(self) -> tuple[str, Columns]:
         """Return a stream as a relation, and its columns."""
+        if self._stored and self._chance(0.15):
+            return "Domains", _STORED
         stream = self._pick(("trade", "trade", "quote", "buses", "buses"))
         if self._newest or (stream == "buses" and self._chance(0.8)):
             return "LATEST(buses)", _STREAMS["buses"]
@@ -245,6 +249,7 @@ class Queries(Texts):
         ways = [self._rows, self._rows, self._groups, self._groups, self._newest_of, self._beside, self._ranked]
         ways += [self._elements, self._of_lists]
         ways += [] if self._newest else [self._periods, self._near, self._nearest]
+        ways += [self._beside_stored] if self._stored else []
         if depth > 0:
             ways += [self._sets, self._first, self._named]
         return self._pick(ways)(types, depth)
@@ -384,6 +389,26 @@ class Queries(Texts):
         by = ", ".join([time, *(each for each, _ in keys)])
         rows = f"{stream} [RANGE UNBOUNDED] AS {name}{where}"
         return f"SELECT {self._items(types, found, 1)} FROM {rows} GROUP BY {by}{having}"
+
+    def _beside_stored(self, types: str, _: int) -> str:
+        """Return a stored relation's rows with, or without, those of a stream, which may have no window."""
+        one, two = self._name_of(), self._name_of()
+        text, more = self._base()
+        if not self._newest and self._chance(0.5):
+            stream, more = self._pick((*_STREAMS.items(),))
+            text = f"{stream} [RANGE UNBOUNDED]"
+        sides = [f"Domains AS {one}", f"{text} AS {two}"]
+        columns, more = [(f"{one}.{each}", kind) for each, kind in _STORED], [(f"{two}.{each}", _) for each, _ in more]
+        left = self._chance(0.6)
+        how = self._pick(("LEFT", "FULL", "ANTI", "SEMI", "RIGHT") if left else ("RIGHT", "FULL", "LEFT", "ANTI"))
+        on = self._match(columns, more, equal=0.9)
+        where = f" WHERE {self._pick(more)[0]} IS NULL" if how not in {"ANTI", "SEMI"} and self._chance(0.4) else ""
+        found = [*columns, *more] if how not in {"ANTI", "SEMI"} else columns if left else more
+        rows = f"{sides[not left]} {how} JOIN {sides[left]} ON {on}{where}"
+        if self._chance(0.3):
+            inner = [(self._aggregate(kind, found), kind) for kind in types + "i"]
+            return f"SELECT {self._items(types, inner, 1)} FROM {rows}"
+        return f"SELECT {self._items(types, found, 1)} FROM {rows}"
 
     def _near(self, types: str, _: int) -> str:
         """Return pairs of rows that stay, whose times are near each other."""

@@ -472,7 +472,8 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
     clocks = _clocks(left, right, afters[0])
     if halves:
         return Growth(left.grows, left.retracts or not right.static, static, left.times, clocks, source=left.source)
-    padded = node.how != "inner" and not (left.static or right.static)
+    # A row without a partner leaves with the first row of the other side that meets it.
+    padded = (node.how in {"left", "full"} and not right.static) or (node.how in {"right", "full"} and not left.static)
     if node.as_of is not None:
         return Growth(
             left.grows, left.retracts or not right.static, static, left.times | right.times, clocks, source=left.source

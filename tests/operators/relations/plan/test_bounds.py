@@ -1,13 +1,16 @@
 import pyarrow as pa
 import pytest
 from kit.continuous import MOMENT, TRADE, bound, only, refused, relation
+from kit.evaluated import changes, relation_at
 
 from upstream.expressions.nodes import Call, Constant, Field
+from upstream.language import Catalog
 from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.bounds import (
     UnboundedError,
     goes_on,
     never_changes,
+    only_grows,
     state_of,
 )
 from upstream.operators.relations.plan.nodes import Join
@@ -199,3 +202,48 @@ def test_a_condition_that_bounds_one_side():
 )
 def test_what_reads_stored_relations_alone_never_changes(sql, expected):
     assert never_changes(relation(sql)) == expected
+
+
+CUSTOMERS = nodes.Stream("c", pa.schema({"k": pa.string(), "a": pa.int64()}), static=True)
+ORDERS = nodes.Stream("o", pa.schema({"k": pa.string(), "n": pa.int64(), "t": MOMENT}), event_time="t")
+GIVEN = {
+    CUSTOMERS: [("x", 1), ("y", 2), ("z", 3), (None, 4)],
+    ORDERS: [("x", 5, 2), ("x", 6, 4), ("y", 7, 5), ("w", 1, 6), (None, 2, 7)],
+}
+
+
+@pytest.mark.parametrize(
+    ("sql", "grows", "rows"),
+    [
+        ("SELECT c.k FROM c LEFT JOIN o ON o.k = c.k WHERE o.k IS NULL", False, {"z": 1, None: 1}),
+        ("SELECT c.k FROM o RIGHT JOIN c ON o.k = c.k WHERE o.k IS NULL", False, {"z": 1, None: 1}),
+        ("SELECT c.k FROM o FULL JOIN c ON o.k = c.k WHERE n IS NULL", False, {"z": 1, None: 1}),
+        ("SELECT c.k FROM c LEFT JOIN o [RANGE 1 MICROSECOND] ON o.k = c.k", False, {"x": 1, "y": 1, "z": 1, None: 1}),
+        ("SELECT c.k FROM c ANTI JOIN o ON o.k = c.k", False, {"z": 1, None: 1}),
+        ("SELECT k FROM c WHERE NOT EXISTS (SELECT 1 FROM o WHERE o.k = c.k)", False, {"z": 1, None: 1}),
+        ("SELECT k FROM c WHERE k NOT IN (SELECT k FROM o WHERE n > 2)", False, {"z": 1}),
+        ("SELECT k FROM c EXCEPT SELECT k FROM o", False, {"z": 1}),
+        ("SELECT k FROM c WHERE a > (SELECT COUNT(*) FROM o WHERE o.k = c.k)", False, {"y": 1, "z": 1, None: 1}),
+        ("SELECT o.k FROM c RIGHT JOIN o ON o.k = c.k", True, {"x": 2, "y": 1, "w": 1, None: 1}),
+        ("SELECT o.k FROM o LEFT JOIN c ON o.k = c.k", True, {"x": 2, "y": 1, "w": 1, None: 1}),
+        ("SELECT c.k FROM o JOIN c ON o.k = c.k", True, {"x": 2, "y": 1}),
+        ("SELECT k FROM o EXCEPT ALL SELECT k FROM c", True, {"x": 1, "w": 1}),
+    ],
+)
+def test_a_relation_from_which_rows_leave_does_not_only_grow(sql, grows, rows):
+    catalog = Catalog().with_stream(CUSTOMERS).with_stream(ORDERS)
+    plan = relation(sql, catalog)
+    assert only_grows(plan) == grows
+    for steps in (1, 3):
+        found = changes(f"{sql} EMIT CHANGES", GIVEN, steps=steps)
+        assert relation_at(found, 20) == {(k,): count for k, count in rows.items()}
+        assert grows <= all(weight > 0 for *_, weight in found)
+    # A row that a stored relation has leaves with its first partner: the result is a relation.
+    assert isinstance(bound(sql, catalog).plan, nodes.Changes) == grows
+
+
+def test_what_needs_rows_that_stay_is_refused_where_they_leave():
+    catalog = Catalog().with_stream(CUSTOMERS).with_stream(ORDERS)
+    orphans = "SELECT c.k, a FROM c LEFT JOIN o ON o.k = c.k WHERE o.k IS NULL"
+    assert relation_at(changes(f"SELECT MIN(a) AS least FROM ({orphans})", GIVEN), 20) == {(3,): 1}
+    refused(f"{orphans} ORDER BY a LIMIT 1", "first rows of an order need all rows", catalog=catalog)
