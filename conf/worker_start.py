@@ -222,7 +222,10 @@ class Request:
                 pa.set_cpu_count(len(os.sched_getaffinity(0)))
             importlib.invalidate_caches()
             client.settimeout(None)
-            client.sendall(b"y")
+            try:
+                client.sendall(b"y")
+            except OSError:  # a client that has waited too long runs the module itself
+                os._exit(code)
             threading.Thread(target=_end_with, args=(client,), daemon=True).start()
             sys.argv = [self._module, *self._given]
             run(self._module)

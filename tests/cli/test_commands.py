@@ -163,7 +163,7 @@ def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malform
     try:
         wait_for(lambda: len(read_summaries(str(tmp_path / "latest"))) >= 2, process.poll)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate()
     finally:
         if process.poll() is None:
             process.kill()

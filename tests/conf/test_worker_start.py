@@ -59,7 +59,7 @@ def test_a_process_connects_before_it_imports(tmp_path):
             stream.write(b"still the same connection\n")
             stream.flush()
             assert stream.read() == b"STILL THE SAME CONNECTION\n"
-        assert process.wait(100) == 0
+        assert process.wait() == 0
 
 
 @pytest.fixture
@@ -72,11 +72,12 @@ def server(tmp_path):
         env=_environment(tmp_path, OMP_NUM_THREADS="1"),
         stdin=subprocess.PIPE,
     ) as process:
-        wait_for(path.exists)
+        # A client that meets the server's imports on a busy machine loses patience, and runs alone.
+        wait_for(lambda: path.exists() and _seen(tmp_path, UPSTREAM_FORKS=str(path))[0])
         yield process, str(path)
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(30) == 0
+        assert process.wait() == 0
         assert not path.parent.exists()
 
 
@@ -119,7 +120,7 @@ def test_a_fork_ends_with_the_process_that_spark_has_started(tmp_path, server):
         fork = int(client.stdout.readline())
         assert fork != client.pid
         client.send_signal(signal.SIGTERM)
-        assert client.wait(30) == -signal.SIGTERM
+        assert client.wait() == -signal.SIGTERM
     wait_for(lambda: not Path(f"/proc/{fork}").exists())
 
 
@@ -135,6 +136,22 @@ def test_a_fork_ends_with_a_client_that_ends_before_it_has_read_the_answer(tmp_p
         os.close(output)
         fork = int(printed.readline())
     wait_for(lambda: not Path(f"/proc/{fork}").exists())
+
+
+def test_a_client_that_has_waited_too_long_gets_nothing_of_the_fork(tmp_path, server):
+    process, path = server
+    (tmp_path / "late.py").write_text("print('late')\n")
+    given, output = os.pipe()
+    request = marshal.dumps(("late", [], _environment(tmp_path, UPSTREAM_FORKS=path), str(tmp_path)))
+    process.send_signal(signal.SIGSTOP)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        socket.send_fds(client, [struct.pack("!i", len(request))], [output, output, output])
+        client.sendall(request)
+        os.close(output)
+    process.send_signal(signal.SIGCONT)
+    with open(given) as printed:
+        assert printed.read() == ""
 
 
 def test_a_server_that_is_gone_is_no_loss(tmp_path):

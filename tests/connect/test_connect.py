@@ -21,7 +21,7 @@ def gave(tmp_path_factory):
     folder = tmp_path_factory.mktemp("connect")
     write_csv(folder / "feed" / "0.csv", "vehicle,at,speed", ROWS)
     job = Path(__file__).with_name("job.py")
-    done = run(sys.executable, job, folder, cwd=folder, env={**os.environ, **connect_environment()}, timeout=300)
+    done = run(sys.executable, job, folder, cwd=folder, env={**os.environ, **connect_environment()})
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

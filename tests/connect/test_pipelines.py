@@ -34,7 +34,7 @@ def run_pipeline(project: Path) -> Done:
     given = {**os.environ, **connect_environment(), **python, "SPARK_HOME": str(home)}
     local = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
     command = home / "bin" / "spark-pipelines"
-    return run(command, "run", "--remote", "local[2]", *local, cwd=project, env=given, timeout=300)
+    return run(command, "run", "--remote", "local[2]", *local, cwd=project, env=given)
 
 
 def test_the_example(tmp_path):

@@ -1,10 +1,10 @@
 """Settings that change while a query runs: from the next batch on, and again in a batch that is repeated."""
 
-import time
 from pathlib import Path
 
 import pytest
 from kit.jobs import Job, last_commit
+from kit.waiting import wait_for
 
 from upstream.core.feedback.offsets import journaled_offsets
 from upstream.sink.figures.summary import read_summaries
@@ -45,11 +45,7 @@ def budget_of(table: Path) -> tuple[str, int | None]:
 
 
 def wait_until(query, reached) -> None:
-    until = time.monotonic() + 120
-    while not reached():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_for(reached, lambda: None if query.isActive else query.exception())
 
 
 @pytest.mark.fault

@@ -101,7 +101,7 @@ def attack(sink: Sink, readers: dict[str, Read], *, batches: int, seconds: float
             reader.committed = number + 1
     over.set()
     for reader in running:
-        reader.join(120)
+        reader.join()
     return running
 
 

@@ -15,6 +15,6 @@ def environment(name: str) -> Path:
     folder.parent.mkdir(exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the same run may need it too
-        done = run("make", "--no-print-directory", f".cache/{name}/.locked", cwd=ROOT, timeout=550)
+        done = run("make", "--no-print-directory", f".cache/{name}/.locked", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "bin" / "python"

@@ -52,7 +52,7 @@ class Job:
 
     def finish(self, *more: str) -> None:
         """Run the job to its end, where it prints `finished`."""
-        output, _ = self.start(*more).communicate(timeout=500)
+        output, _ = self.start(*more).communicate()
         assert "finished" in output, self.errors()
 
     def kill_at(self, step: CommitStep, *more: str, batch: int | None = None) -> None:

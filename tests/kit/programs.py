@@ -13,12 +13,10 @@ Done = subprocess.CompletedProcess[str]
 COMMAND = (sys.executable, "-c", "import sys; sys.argv[0] = 'upstream'; from upstream.cli.main import main; main()")
 
 
-def run(
-    *command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float | None = None
-) -> Done:
+def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Done:
     """Run a command; its output is text, and its exit code is the test's to look at."""
     given = [*map(str, command)]
-    return subprocess.run(given, cwd=cwd, env=env, timeout=timeout, capture_output=True, text=True, check=False)
+    return subprocess.run(given, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def run_command(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
@@ -34,4 +32,4 @@ def run_python(program: str, *arguments: str | Path, cwd: Path | None = None, **
 
 def run_benchmark(name: str, *arguments: str | Path) -> Done:
     """Run a module of `benchmarks` from the checkout."""
-    return run(sys.executable, "-m", f"benchmarks.{name}", *arguments, cwd=ROOT, timeout=500)
+    return run(sys.executable, "-m", f"benchmarks.{name}", *arguments, cwd=ROOT)

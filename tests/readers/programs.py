@@ -88,7 +88,7 @@ def started(command: Sequence[str | Path], log: Path, ready: str, port: int, **e
             start_new_session=True,
         )
     try:
-        end = time.monotonic() + 540
+        end = time.monotonic() + 900
         while not re.search(ready, log.read_text(), re.MULTILINE):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()

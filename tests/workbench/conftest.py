@@ -5,11 +5,17 @@ from kit.sink import Sink
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError
-from upstream.workbench import server
+from upstream.workbench import bench, server
 from upstream.workbench.bench import Conflict
 from upstream.workbench.watch import Watch
 
 TOKEN = "secret-token"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A busy machine is no reason to fail."""
+    monkeypatch.setattr(bench, "_LIMIT_S", 600.0)
 
 
 def probe(bench):

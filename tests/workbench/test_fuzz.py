@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,6 @@ def test_no_request_finds_a_fault(client, data):
         )
         params = data.draw(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4))
         body = data.draw(st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4))
-        began = time.monotonic()
         try:
             answer = client.request(method, path, params=params, headers=BEARER, json=None if method == "GET" else body)
         except Exception as error:
@@ -87,7 +85,6 @@ def test_no_request_finds_a_fault(client, data):
             raise
         asked = f"{method} {path} {params} {json.dumps(body)}"
         assert answer.status_code < 500 or answer.status_code == 503, f"{asked}: {answer.status_code} {answer.text}"
-        assert time.monotonic() - began < 10, asked  # its own limit is 2 s; this machine may be busy
         for secret in (*SECRETS.values(), OUTSIDE, "root:x:"):
             assert secret not in answer.text, asked
         if "json" in answer.headers.get("content-type", ""):

@@ -58,11 +58,11 @@ def test_a_collector_gets_sums_levels_and_exponential_histograms(tmp_path, monke
         watch.refresh()
         found = {}
         while "upstream_commits" not in found:
-            path, request = requests.get(timeout=60)
+            path, request = requests.get()
             [resource] = request.resource_metrics
             found = {each.name: each for scope in resource.scope_metrics for each in scope.metrics}
         stop.set()
-        thread.join(60)
+        thread.join()
     assert path == "/v1/metrics"
     assert {each.key: each.value.string_value for each in resource.resource.attributes}["service.name"] == "upstream"
     commits, pending, ages = (found[f"upstream_{name}"] for name in ("commits", "pending_keys", "staleness_seconds"))

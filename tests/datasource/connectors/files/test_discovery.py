@@ -81,5 +81,5 @@ def test_in_the_background(folder, monkeypatch):
     del follow
     for thread in threads:
         assert thread is not None
-        thread.join(60)
+        thread.join()
         assert not thread.is_alive()

@@ -363,7 +363,7 @@ def test_a_query_that_starts_waits_a_moment_for_its_first_broker(monkeypatch):
     began_s = time.monotonic()
     with pytest.raises(UpstreamError, match=r"no Kafka broker answers at 127.0.0.1:1: "):
         Cluster(KafkaOptions(servers="127.0.0.1:1", subscribe=("t",))).topics()
-    assert 0.5 < time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s > 0.5
 
 
 @pytest.fixture
