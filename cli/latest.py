@@ -22,6 +22,7 @@ from ..conf.column_names import quoted_text
 from ..conf.errors import CheckpointError, OptionError
 from ..conf.locations import absolute_location
 from ..conf.progress import progress
+from ..conf.secrets import is_secret
 from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
 from ..core.rows.system_column import SYSTEM
@@ -199,9 +200,7 @@ def statements_of(job: LatestJob) -> str:
 
 def _value_of(option: str, value: str) -> str:
     """Return an option's value in SQL. A secret becomes the name of a variable of the environment."""
-    from ..language.statements import SECRET
-
-    return f"env('{re.sub(r'[^A-Z0-9]', '_', option.upper())}')" if SECRET.search(option) else quoted_text(value)
+    return f"env('{re.sub(r'[^A-Z0-9]', '_', option.upper())}')" if is_secret(option, value) else quoted_text(value)
 
 
 def _run(

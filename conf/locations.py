@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from .errors import OptionError
+from .secrets import check_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def is_remote(path: str) -> bool:
 def absolute_location(path: str) -> str:
     """Return a local path as absolute, since tasks may run in another folder, and a store's address as it is."""
     path = path.strip()
-    return path.rstrip("/") if is_remote(path) else local_path(path)
+    return check_address(path).rstrip("/") if is_remote(path) else local_path(path)
 
 
 def local_path(path: str) -> str:
@@ -166,7 +167,7 @@ def source_address(source: str | None) -> tuple[str | None, dict[str, str]]:
     """
     if source is not None and source.startswith(_LATEST):
         return source[len(_LATEST) :], {"connector": "latest"}
-    if source is None or not source.startswith(_KAFKA):
+    if source is None or not check_address(source).startswith(_KAFKA):
         return source, {}
     servers, _, topics = source[len(_KAFKA) :].partition("/")
     if not servers or not topics.strip("/"):

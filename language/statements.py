@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import TokenType as T
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import source_address
+from ..conf.secrets import check_address, is_secret
 from ..expressions.reader import STRINGS, SparkWords
 
 HELP = """\
@@ -177,7 +178,6 @@ _ELSEWHERE = {
     "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",
     **dict.fromkeys(("dead_letters", "late"), "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')"),
 }
-SECRET = re.compile(r"password|secret|token|credential|jaas|user.info", re.IGNORECASE)
 _KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUNCTION")
 
 
@@ -296,10 +296,11 @@ def _create(words: _Words, text: str) -> Definition:
     kind = words.kind()
     name = words.name()
     if kind == "SOURCE":
-        path = words.text() if words.given("FROM") else None
+        path = check_address(words.text()) if words.given("FROM") else None
         options = words.options() if words.given("WITH") else {}
         names = {each.lower() for each in options}
-        secret = next((each for each in options if SECRET.search(each) and isinstance(options[each], str)), None)
+        texts = {each: value for each, value in options.items() if isinstance(value, str)}
+        secret = next((each for each, value in texts.items() if is_secret(each, value)), None)
         if secret is not None:
             raise OptionError(
                 f"CREATE SOURCE {name} has the value of {secret}, which the checkpoint would keep",
@@ -323,7 +324,7 @@ def _create(words: _Words, text: str) -> Definition:
         return words.end(CreateFunction(name, parameters, returns, words.text(), text))
     if kind == "TABLE":
         words.take("FROM")
-        return words.end(CreateTable(name, words.text(), text))
+        return words.end(CreateTable(name, check_address(words.text()), text))
     numbers = words.numbers("WITH", *_NUMBERS) if kind != "VIEW" and words.given("WITH") else {}
     words.take("AS")
     query = words.rest("a query")

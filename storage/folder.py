@@ -11,25 +11,20 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
+from ..conf.secrets import STORAGE, masked, secrets_of
 from .object_store import put_if_absent, puts_refused
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
 # A disk combines concurrent syncs.
 _SYNCS_AT_ONCE = 16
 _PUTS = 3
-# The storage options whose values are not secrets, except addresses with a password. All others are masked.
-_PLAIN = re.compile(
-    r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
-)
 # How delta-rs sets off the causes of an error, for terminals.
 _CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
@@ -237,10 +232,7 @@ class TableFolder:
 
     def masked(self, message: object) -> str:
         """Return a message on one line, without the secrets among the storage options."""
-        shown = _CAUSE.sub(": ", str(message)).strip()
-        for secret in self._secrets():
-            shown = shown.replace(secret, _MASK)
-        return shown
+        return masked(_CAUSE.sub(": ", str(message)).strip(), self._secrets())
 
     def masked_error(self, error: UpstreamError) -> UpstreamError:
         """Return an error without the secrets among the storage options, even in its causes."""
@@ -274,9 +266,7 @@ class TableFolder:
 
     def _secrets(self) -> list[str]:
         """Return the secret option values, longest first: one may be part of another."""
-        values = [value for name, value in self.storage.items() if not _PLAIN.search(name.lower()) or "@" in value]
-        written = {form for value in values if len(value) > 3 for form in (value, quote(value, safe=""))}
-        return sorted(written, key=len, reverse=True)
+        return secrets_of({STORAGE + name: value for name, value in self.storage.items()})
 
     def _tells(self, error: BaseException) -> bool:
         secrets, each = self._secrets(), error

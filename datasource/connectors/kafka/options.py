@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ....conf.errors import OptionError, UpstreamError, needs_extra
 from ....conf.options import boolean, one_of, option, parsed, positive_int, text
+from ....conf.secrets import masked, secrets_of
 
 Offsets = str | Mapping[str, Mapping[str, int]]
 """``earliest``, ``latest``, or offsets by topic and partition."""
@@ -38,7 +39,6 @@ _CONNECTS_S, _ANSWERS_S = 2.0, 3.0
 # A request for the versions of requests, with the number 1: every broker answers it, before it authenticates a client.
 _ANY_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-_SECRET = re.compile(r"user\.info|password|secret|token|credential|jaas|\bkey|\.pem$|\.key\b|oauth", re.IGNORECASE)
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -297,7 +297,4 @@ class KafkaOptions:
 
     def masked(self, said: str) -> str:
         """Return a message without the values of secret settings."""
-        for name, value in {**self.passed_on, **self.registry_settings}.items():
-            if _SECRET.search(name) and value:
-                said = said.replace(value, "***")
-        return said
+        return masked(said, secrets_of({**self.passed_on, **self.registry_settings}))
