@@ -467,14 +467,15 @@ class Queries(StoredRelations):
         polars.DataFrame
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
             ``complete_from``: the event time from which its results lack nothing, the year 1 for all, null if that
-            is not certain; ``staleness``: how old the rows were that its table took last, in seconds (the 99th
-            percentile); ``waiting``: how old the oldest row is behind results that wait for a later batch, in seconds.
+            is not certain; ``staleness``: how old the rows were at ``committed_at``, when its table took them last, in
+            seconds (the 99th percentile); ``waiting``: how old the oldest row is behind results that wait for a later
+            batch, in seconds.
 
         Examples
         --------
         >>> queries = us.queries(checkpoint="list_cp", to="lake")
         >>> queries.list().columns
-        ['name', 'text', 'weight', 'active', 'reason', 'complete_from', 'staleness', 'waiting']
+        ['name', 'text', 'weight', 'active', 'reason', 'complete_from', 'staleness', 'committed_at', 'waiting']
         """
         return listed(self._registry(), Reports(folder_at(self.checkpoint)).read(), now_us())
 

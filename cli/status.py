@@ -194,7 +194,7 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
         console.out(frame.write_ndjson(), end="", highlight=False)
         return
     table = Table("query", "weight", "active", "complete from", "staleness", "waiting", "text", box=None)
-    for name, text, weight, active, reason, complete_from, *ages in frame.rows():
+    for name, text, weight, active, reason, complete_from, staleness, committed_at, waiting in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
         since = (
             ""
@@ -203,7 +203,10 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
             if complete_from.year == 1
             else f"{complete_from:%F %T} UTC"
         )
-        table.add_row(name, f"{weight:g}", state, since, *("" if age is None else f"{age:.1f} s" for age in ages), text)
+        age = "" if staleness is None else f"{staleness:.1f} s"
+        if age and committed_at is not None:
+            age += f", {format_duration_us(max(now_us() - committed_at.timestamp() * 1e6, 0))} ago"
+        table.add_row(name, f"{weight:g}", state, since, age, "" if waiting is None else f"{waiting:.1f} s", text)
     console.print(table)
 
 

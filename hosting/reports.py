@@ -274,11 +274,14 @@ def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) 
         report = reports.get(each.id)
         complete_from = None if report is None else _time(report.complete_from)
         staleness = None if report is None else report.staleness_s
+        committed_at = None if report is None else _time(report.committed_at_us)
         since = None if report is None or not each.active else report.waiting_since_us
         waiting = None if since is None else max(now_us - since, 0) / 1e6
-        rows.append((each.name, each.text, each.weight, each.active, each.reason, complete_from, staleness, waiting))
+        ages = complete_from, staleness, committed_at, waiting
+        rows.append((each.name, each.text, each.weight, each.active, each.reason, *ages))
     columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
-    more = {"complete_from": pl.Datetime("us", "UTC"), "staleness": pl.Float64, "waiting": pl.Float64}
+    at = pl.Datetime("us", "UTC")
+    more = {"complete_from": at, "staleness": pl.Float64, "committed_at": at, "waiting": pl.Float64}
     return pl.DataFrame(rows, {**columns, **more}, orient="row")
 
 

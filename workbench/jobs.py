@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..hosting.registry import RegistryTexts
     from ..language import Catalog
     from ..operators.relations.plan.nodes import Node
+    from ..storage.lease import Lease
     from .key_answer import Verdict
     from .watch import Watch, WatchedTable
 
@@ -73,11 +74,15 @@ class HostedJob:
             return None if batch < 0 else command_of_batch(self.checkpoint, batch)
         return None
 
-    def runs(self, now_us: int) -> bool:
-        """Return whether a process hosts the queries."""
+    def lease(self) -> Lease | None:
+        """Return the newest lease of those who host the queries, even if it has ended."""
         from ..hosting.host_lease import CheckpointLease
 
-        lease = CheckpointLease(self.folder).read()
+        return CheckpointLease(self.folder).newest()
+
+    def runs(self, now_us: int) -> bool:
+        """Return whether a process hosts the queries."""
+        lease = self.lease()
         return lease is not None and not lease.has_ended(now_us)
 
     def query_of(self, table: WatchedTable) -> str:

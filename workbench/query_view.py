@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 
 from ..conf.errors import OptionError, QueryRefusedError, TableError
+from ..core.feedback.ages import Staleness
 from ..expressions.reader import NOT_ALIASES
 from ..expressions.types import function_names
 from ..hosting.edits import drop_query, record
@@ -30,7 +32,9 @@ from ..hosting.table_merge import GivenForTables
 from ..language import Query, plan_parts
 from ..operators.relations.plan.aggregates import AGGREGATES, OTHER_ROWS, RANKS
 from ..operators.relations.plan.nodes import GroupAggregates, Sample, walk
+from ..sink.figures.freshness import JournaledBatch, PresentStaleness, staleness_now
 from .bench import count_of
+from .condition import process_loss
 from .jobs import HostedJob, hosted_jobs, job_of
 from .plan_graph import bound_query
 from .watch import UnknownNameError
@@ -38,6 +42,7 @@ from .watch import UnknownNameError
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ..storage.lease import Lease
     from .bench import Bench
 
 _PAGE, _MOST = 50, 200
@@ -72,7 +77,7 @@ def query_row(
     host: HostReport,
     costs: Mapping[int, tuple[QueryCost, QueryCost]],
     table: str,
-    now_us: int,
+    now: JobMoment,
     *,
     failed: bool,
 ) -> dict[str, Any]:
@@ -86,18 +91,22 @@ def query_row(
     seconds, size = costs.get(query.id, _NO_COST)
     known = query.id in costs or found.cost_s is not None
     since = found.waiting_since_us if query.active else None
+    waiting_s = None if since is None else max(now.at_us - since, 0) / 1e6
+    present = now.staleness(found, waiting_s, active=query.active)
     return {
         "name": query.name,
         "text": query.text,
         "weight": query.weight,
         "active": query.active,
         "reason": query.reason,
-        "state": _state(query, report, failed=failed),
+        "state": _state(query, report, failed=failed, runs=now.runs),
         "complete_from_us": found.complete_from,
         "rows": found.rows,
         "late": found.late,
         "staleness_s": found.staleness_s,
-        "waiting_s": None if since is None else max(now_us - since, 0) / 1e6,
+        "staleness_now_s": None if present.now is None else present.now.p99,
+        "past": not present.is_recent,
+        "waiting_s": waiting_s,
         "cost_s": seconds.share / host.times.tasks + (found.cost_s or 0.0) if known else None,
         "state_bytes": size.share if query.id in costs else None,
         "costs": {
@@ -110,9 +119,50 @@ def query_row(
     }
 
 
-def _state(query: RegisteredQuery, report: QueryReport | None, *, failed: bool) -> str:
+@dataclasses.dataclass(frozen=True)
+class JobMoment:
+    """A job at one moment."""
+
+    at_us: int
+    lease: Lease | None  # the newest, even if it has ended
+    batch: JournaledBatch | None  # the last
+
+    @classmethod
+    def of(cls, job: HostedJob, now_us: int) -> JobMoment:
+        return cls(now_us, job.lease(), JournaledBatch.read(job.folder))
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process hosts the queries."""
+        return self.lease is not None and not self.lease.has_ended(self.at_us)
+
+    @property
+    def loss(self) -> str:
+        """How the process was lost that hosted the queries; nothing if it released its lease, or runs."""
+        lease = self.lease
+        return "" if lease is None or lease.released or self.runs else process_loss(lease, self.at_us)
+
+    def staleness(self, report: QueryReport, waiting_s: float | None, *, active: bool) -> PresentStaleness:
+        """Return the staleness of a query's table now, of which the report has the 99th percentile."""
+        waits = [] if waiting_s is None else [waiting_s]
+        batch = self.batch
+        if active and batch is not None and not batch.is_done and batch.number > report.batch:
+            waits += [] if batch.is_empty and not self.runs else [batch.figures(self.at_us).p99]
+        since_us = max(self.at_us - (report.committed_at_us or 0), 0)
+        return staleness_now(
+            _even(report.staleness_s), since_us, _even(max(waits, default=None)), is_written=active and self.runs
+        )
+
+
+def _even(age_s: float | None) -> Staleness | None:
+    return None if age_s is None else Staleness(age_s, age_s, age_s, age_s)
+
+
+def _state(query: RegisteredQuery, report: QueryReport | None, *, failed: bool, runs: bool) -> str:
     if not query.active:
         return "failed" if failed else "paused"
+    if not runs:
+        return "stopped"
     return "running" if report is not None and report.begun else "waits for its first batch"
 
 
@@ -127,9 +177,9 @@ def query_list(bench: Bench, request: Request) -> dict[str, Any]:
     if order not in _ORDERS:
         raise OptionError(f"order={order[:40]!r}", expected=f"one of {', '.join(_ORDERS)}")
     texts, catalog = job.registered
-    host, costs, now_us = Reports(job.folder).host(), costs_of(job), bench.watch.clock_us()
+    host, costs, now = Reports(job.folder).host(), costs_of(job), JobMoment.of(job, bench.watch.clock_us())
     rows = [
-        query_row(each, host, costs, job.settings.table_of(each.name), now_us, failed=each.id in texts.failed)
+        query_row(each, host, costs, job.settings.table_of(each.name), now, failed=each.id in texts.failed)
         for each in texts.entries.values()
         if wanted in each.name.lower() or wanted in each.text.lower()
     ]
@@ -141,7 +191,9 @@ def query_list(bench: Bench, request: Request) -> dict[str, Any]:
     return {
         "job": job.name,
         "jobs": [*hosted_jobs(bench.watch)],
-        "runs": job.runs(now_us),
+        "now_us": now.at_us,
+        "runs": now.runs,
+        "loss": now.loss,
         "version": texts.version,
         "taken_version": None if command is None else command.version,
         "taken_batch": None if command is None else command.batch,
@@ -189,8 +241,8 @@ def query_detail(bench: Bench, request: Request) -> dict[str, Any]:
     registered = registry.queries[name]
     host = Reports(job.folder).host()
     report, reports = host.queries.get(registered.id), part_reports(job.folder)
-    failed, now_us = registered.id in registry.failed, bench.watch.clock_us()
-    row = query_row(registered, host, query_costs(reports), job.settings.table_of(name), now_us, failed=failed)
+    failed, now = registered.id in registry.failed, JobMoment.of(job, bench.watch.clock_us())
+    row = query_row(registered, host, query_costs(reports), job.settings.table_of(name), now, failed=failed)
     found: dict[str, Any] = {**row, "job": job.name, "statement": created(name, registry)}
     try:
         query = bound_query(name, registry)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,8 @@ class JournaledBatch:
         before = b""
         with contextlib.suppress(FileNotFoundError):
             before = checkpoint.read(f"offsets/{number - 1}")
-        return cls.of(number, noted, before, is_done=is_done)
+        found = cls.of(number, noted, before, is_done=is_done)
+        return found if found.planned_us else None
 
     @classmethod
     def of(cls, number: int, noted: bytes, before: bytes, *, is_done: bool) -> JournaledBatch:
@@ -120,6 +121,7 @@ class Freshness:
     since_change_us: int  # since the last commit that applied a row
     at_commit: Staleness | None  # of the rows that this commit applied
     now: Staleness | None  # None if it is unknown
+    is_past: bool  # whether the last commit's figures say nothing about now
     is_idle: bool  # whether all rows that the query has read are answered, and have been for some time: `now` is 0
     at_least: bool  # whether rows of the unanswered batch may be older than `now`
     unanswered: JournaledBatch | None  # the batch that a query has read, and the table does not show
@@ -136,11 +138,6 @@ class Freshness:
         """The age of the first row of the unanswered batch; None if no row of one waits."""
         batch = self.unanswered
         return None if batch is None or batch.is_empty else max(self.now_us - batch.first_us, 0)
-
-    @property
-    def is_past(self) -> bool:
-        """Whether the last commit's figures say nothing about now."""
-        return self.now is None or not _is_recent(self.at_commit, self.since_change_us)
 
     @property
     def batch_text(self) -> str:
@@ -186,6 +183,34 @@ class Freshness:
         }
 
 
+class PresentStaleness(NamedTuple):
+    """The staleness of a table's answers now."""
+
+    now: Staleness | None  # None if it is unknown
+    is_recent: bool  # whether the last commit's figures still describe the present
+    is_idle: bool  # whether all rows that were read are answered, and have been for some time
+
+
+def staleness_now(
+    at_commit: Staleness | None,
+    since_us: int,
+    waits: Staleness | None,
+    *,
+    is_written: bool,
+    is_known: bool = True,
+    holds: bool = False,
+) -> PresentStaleness:
+    """Return the staleness now, from that of the last commit, `since_us` ago, and that of the rows that wait.
+
+    `is_written` is whether a process writes the table; without one, only rows that were read have an age. `is_known`
+    is whether `waits` has all of them, and `holds` whether a queue has some.
+    """
+    is_recent = is_written and _is_recent(at_commit, since_us)
+    if is_written and is_known and waits is None and not is_recent and not holds:
+        return PresentStaleness(_NOTHING_WAITS, is_recent, is_idle=True)
+    return PresentStaleness(_greater(at_commit if is_recent or holds else None, waits), is_recent, is_idle=False)
+
+
 def freshness(
     commits: Sequence[CommitSummary], journal: JournaledBatch | None, now_us: int, *, is_written: bool = True
 ) -> Freshness | None:
@@ -193,7 +218,7 @@ def freshness(
 
     Each figure is the greater of the last commit's, while that is recent, and that of the rows of the batch that the
     table does not show. `journal` is the last batch of the query that writes the table, or of its job; None if it is
-    unknown. `is_written` is whether a process holds the lease: a batch without rows delays nothing after its end.
+    unknown. `is_written` is whether a process holds the lease: without one, only rows that were read have an age.
     """
     if not commits:
         return None
@@ -204,16 +229,21 @@ def freshness(
     unanswered = None if journal is None or journal.is_done or journal.number <= last.batch_id else journal
     if unanswered is not None and unanswered.is_empty and not is_written:
         unanswered = None
-    waits = _greater(None if unanswered is None else unanswered.figures(now_us), _in_queue(last, since_us))
-    counts = _is_recent(change.staleness, changed_us) or (is_written and bool(last.pending))
-    recent = change.staleness if counts else None
-    idle = is_written and journal is not None and unanswered is None and not counts
+    waits = None if unanswered is None else unanswered.figures(now_us)
+    holds = is_written and bool(last.pending)
+    if is_written or waits is not None:
+        waits = _greater(waits, _in_queue(last, since_us))
+    present = staleness_now(
+        change.staleness, changed_us, waits, is_written=is_written, is_known=journal is not None, holds=holds
+    )
+    counts = present.is_recent or holds
     target = None if last.target is None else _target(last.target)
     verdict = next((each.target_met for each in reversed(commits) if each.target_met is not None), None)
     met: bool | None = None
     if target is not None:
-        verdicts = [True] if idle else []
-        verdicts += [] if waits is None else [target.met(waits)]
+        verdicts = [True] if present.is_idle else []
+        if waits is not None and (unanswered is not None or not target.met(waits)):
+            verdicts.append(target.met(waits))
         verdicts += [verdict] if verdict is not None and (counts or not verdicts) else []
         met = all(verdicts) if verdicts else None
     return Freshness(
@@ -221,8 +251,9 @@ def freshness(
         since_commit_us=since_us,
         since_change_us=changed_us,
         at_commit=change.staleness,
-        now=_NOTHING_WAITS if idle else _greater(recent, waits),
-        is_idle=idle,
+        now=present.now,
+        is_past=not present.is_recent,
+        is_idle=present.is_idle,
         at_least=unanswered is not None and not unanswered.is_exact,
         unanswered=unanswered,
         target=last.target,

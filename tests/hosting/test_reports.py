@@ -124,7 +124,7 @@ def test_queries_are_listed_in_the_order_of_registration(tmp_path):
         registry = register(checkpoint, name)
     assert listed(registry, {}, 0)["name"].to_list() == ["z", "a", "m"]
     registry = record(checkpoint, Change("fail", "z", reason="overflow", id=1))
-    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None, None)
+    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None, None, None)
     assert record(checkpoint, Change("alter", "z", weight=2)).queries.keys() == registry.queries.keys()
 
 
@@ -136,7 +136,7 @@ def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older
     reports = {
         1: waits,
         2: QueryReport(complete_from=-(1 << 62)),
-        3: QueryReport(staleness_s=1.5, waiting_since_us=6_000_000),
+        3: QueryReport(staleness_s=1.5, committed_at_us=5_000_000, waiting_since_us=6_000_000),
     }
     assert listed(registry, reports, 5_500_000).select("name", "complete_from", "staleness", "waiting").rows() == [
         ("a", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc), 0.25, 2.5),
@@ -144,7 +144,8 @@ def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older
         ("c", None, 1.5, 0.0),
         ("d", None, None, None),
     ]
+    assert listed(registry, reports, 5_500_000)["committed_at"][2] == datetime(1970, 1, 1, 0, 0, 5, tzinfo=timezone.utc)
     again = record(checkpoint, Change("alter", "a", FAST))
-    assert listed(again, reports, 0).row(0)[-3:] == (None, None, None), "it has begun again"
+    assert listed(again, reports, 0).row(0)[-4:] == (None,) * 4, "it has begun again"
     resting = record(checkpoint, Change("deactivate", "c"))
     assert listed(resting, reports, 7_000_000).row(2)[-1] is None

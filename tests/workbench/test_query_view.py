@@ -1,16 +1,21 @@
 """Hosted queries over HTTP: listed in pages, changed by the journal, with errors at their place."""
 
+import os
+
 import polars as pl
 import pytest
 from kit.continuous import CATALOG
 
+from upstream.conf.process_identity import Process
 from upstream.core.feedback.checkpoint_layout import stage_folder
 from upstream.core.feedback.reports import write_report
+from upstream.hosting.host_lease import CheckpointLease
 from upstream.hosting.journal import Journal
 from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import HostTimes, PartsReport, QueryReport
 from upstream.language import bind
 from upstream.operators.relations.plan.common_parts import part_key
+from upstream.storage.folder import TableFolder
 from upstream.workbench.query_view import accuracy_of
 
 from .hosted import COUNTS, NOW_US, Job, S, page, register
@@ -33,7 +38,49 @@ def sent(client, method, path="", **body):
     return client.request(method, BASE + path, json=body)
 
 
+def hold(job, ago_s=0.0):
+    """Take the lease for this process, at some time before now."""
+    lease = CheckpointLease(TableFolder(str(job.checkpoint)))
+    lease.hold("host", Process.of(os.getpid()), 60 * S, int(NOW_US - ago_s * S))
+
+
+def finish(job, batch=4):
+    (job.checkpoint / "commits").mkdir(exist_ok=True)
+    (job.checkpoint / "commits" / str(batch)).write_text("v1\n{}")
+
+
+def test_figures_of_commits_of_different_ages_are_not_shown_as_of_one_moment(job, client):
+    """The second query has had no result for eight minutes, and nothing of it waits."""
+    hold(job)
+    finish(job)
+    old = QueryReport(begun=True, batch=2, staleness_s=103.9, committed_at_us=NOW_US - 480 * S)
+    new = QueryReport(begun=True, batch=4, staleness_s=21.9, committed_at_us=NOW_US - 2 * S)
+    job.report(per_route=new, fast=old)
+    first, second = client.get(BASE).json()["queries"]
+    assert (first["staleness_now_s"], first["past"]) == (21.9, False)
+    assert (second["staleness_now_s"], second["past"], second["staleness_s"]) == (0.0, True, 103.9)
+    at_us = NOW_US - 40 * S  # a batch begins, and does not end
+    (job.checkpoint / "offsets" / "5").write_text(f'v1\n{{"batchTimestampMs":{at_us // 1000}}}\n{{"topic":{{"0":7}}}}')
+    first, second = client.get(BASE).json()["queries"]
+    assert (first["staleness_now_s"], second["staleness_now_s"]) == (40.0, 40.0)
+
+
+def test_queries_without_a_process_have_stopped(job, client):
+    """The line above the list and the states in it come of one lease."""
+    job.report(per_route=QueryReport(begun=True, batch=4, staleness_s=1.0, committed_at_us=NOW_US - 3 * S))
+    finish(job)
+    found = client.get(BASE).json()
+    assert (found["runs"], found["loss"], [each["state"] for each in found["queries"]]) == (False, "", ["stopped"] * 2)
+    assert (found["queries"][0]["staleness_now_s"], found["queries"][0]["past"]) == (None, True)
+    hold(job, ago_s=200)
+    found = client.get(BASE).json()
+    mine = Process.of(os.getpid())
+    assert found["loss"] == f"process {mine.pid} on {mine.host} has not renewed its lease for 3 min 20 s"
+    assert found["queries"][0]["state"] == "stopped"
+
+
 def test_the_list_has_figures_of_the_reports_and_the_state_of_each(job, client):
+    hold(job)
     job.report(per_route=QueryReport(begun=True, rows=9, staleness_s=1.5, cost_s=0.1, waiting_since_us=NOW_US - 7 * S))
     found = client.get(BASE).json()
     assert (found["job"], found["total"], found["version"], found["taken_version"], found["taken_batch"]) == (
@@ -43,7 +90,7 @@ def test_the_list_has_figures_of_the_reports_and_the_state_of_each(job, client):
     assert (first["name"], first["weight"], first["state"], first["rows"]) == ("per_route", 2, "running", 9)
     assert (first["staleness_s"], first["waiting_s"], first["cost_s"]) == (1.5, 7.0, 0.1)
     assert second["state"] == "waits for its first batch"
-    assert found["runs"] is False
+    assert (found["runs"], found["loss"]) == (True, "")
     assert (first["state_bytes"], first["costs"]["evaluation_s"]["whole"]) == (None, 0)
     buses = next(each for each in found["streams"] if each["name"] == "buses")
     assert buses["columns"]["speed"] == "double"

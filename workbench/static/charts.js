@@ -31,7 +31,7 @@ export class TimeChart {
       cursor: { y: false, points: { size: 6 }, drag: { x: onzoom !== null, y: false }, ...(sync && { sync: { key: sync } }) },
       legend: { live: true },
       scales: {
-        x: { time: x === "time", distr: x === "log" ? 3 : 1 },
+        x: { time: x === "time", distr: x === "log" ? 3 : 1, range: x === "time" ? (_, low, high) => this.#span(low, high) : undefined },
         y: log ? { distr: 3, range: log === true ? undefined : log } : { range: range ?? ((_, low, high) => [0, high > 0 ? high * 1.08 : 1]) },
       },
       axes: [
@@ -52,10 +52,11 @@ export class TimeChart {
           value: (_, v) => (v === null || v === undefined ? "–" : (each.value ?? value)(v)),
         })),
       ],
-      hooks: onzoom && {
+      hooks: {
+        drawClear: [(chart) => this.#shade(chart)],
         setSelect: [
           (chart) => {
-            if (chart.select.width < 4) return;
+            if (!onzoom || chart.select.width < 4) return;
             onzoom([chart.posToVal(chart.select.left, "x"), chart.posToVal(chart.select.left + chart.select.width, "x")]);
             chart.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
           },
@@ -84,10 +85,31 @@ export class TimeChart {
     this.set(this.data.map((column, at) => [...column, values[at] ?? null].slice(-most)));
   }
 
+  /** Let the chart end at `seconds`, with the time since the last point shaded if it is a `gap`. */
+  runTo(seconds, gap) {
+    this.until = seconds;
+    this.gap = gap;
+    if (this.data?.[0].length) this.set(this.data);
+  }
+
   dispose() {
     this.sizes.disconnect();
     DARK.removeEventListener("change", this.repaint);
     this.plot?.destroy();
+  }
+
+  #span(low, high) {
+    const end = Math.max(high, this.until ?? high);
+    return low === null || end > low ? [low, low === null ? high : end] : [low - 60, end + 60];
+  }
+
+  #shade(chart) {
+    const last = chart.data[0].at(-1);
+    if (!this.gap || last === undefined || !(this.until > last)) return;
+    const { left, top, width, height } = chart.bbox;
+    const from = Math.max(chart.valToPos(last, "x", true), left);
+    chart.ctx.fillStyle = css("--calm-ground");
+    chart.ctx.fillRect(from, top, left + width - from, height);
   }
 
   #width() {

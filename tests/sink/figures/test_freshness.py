@@ -138,6 +138,8 @@ def test_the_oldest_update_of_a_queue_grows_older_and_counts_for_the_maximum():
     waiting = {"pending": 9, "oldest": 6.0}
     found = freshness([commit(NOW, **waiting)], batch(number=4, is_done=True), NOW + MINUTES)
     assert (found.now.max, found.now.p99, found.target_met, found.is_idle) == (66.0, 3.7, True, False)
+    dead = freshness([commit(NOW, met=False, **waiting)], None, NOW + MINUTES, is_written=False)
+    assert (dead.now, dead.target_met) == (None, False)
     commits = [commit(NOW, target="max < 1 min", **waiting)]
     assert freshness(commits, None, NOW + 50 * S).target_met
     assert not freshness(commits, None, NOW + 54 * S).target_met

@@ -50,16 +50,19 @@ export async function render(root, api) {
     }
     const last = found.commit;
     replace(under, "Last commit ", since(last.committed_at_us, api.now()), ` ago: version ${count(last.version)}, batch ${count(last.batch_id)}`, found.writer ? "" : "; no query writes now");
-    const { staleness } = found;
-    const missed = last.target_met === false;
+    // Figures of the last commit are grey once they say nothing about now.
+    const ago = `at the last commit, ${duration(found.since_commit_s)} ago`;
+    const then = found.past ? "past" : "";
+    const behind = found.behind_s !== null && !found.all_ended;
     const facts = [
-      ["Staleness", staleness ? duration(staleness.mean) : "–", staleness ? `p50 ${duration(staleness.p50)}, p99 ${duration(staleness.p99)}, max ${duration(staleness.max)}` : "no time of arrival is known"],
-      ["Target", last.target ? (last.target_met === null || last.target_met === undefined ? "no verdict" : missed ? "missed" : "met") : "none", target(found), last.target ? (missed ? "bad" : "good") : null],
-      ["Complete up to", found.all_ended ? "the end" : timeOf(found.complete_up_to), found.behind_s !== null && !found.all_ended ? `${moment(found.complete_up_to).slice(0, 10)}, ${duration(found.behind_s)} behind the clock` : found.waits_for ? `waits for ${found.waits_for}` : ""],
-      ["Waiting", last.pending === null || last.pending === undefined ? "no queue" : `${count(last.pending)} keys`, last.oldest ? `the oldest for ${duration(last.oldest)}` : ""],
-      ["Arriving", found.rows_per_s === null ? "–" : `${count(found.rows_per_s)} rows/s`, found.superseded_share === null ? "" : `${percent(found.superseded_share)} superseded, ${count(found.applied_per_s)} keys/s applied`],
+      staleness(found, ago),
+      target(found),
+      ["Complete up to", found.all_ended ? "the end" : timeOf(found.complete_up_to), behind ? `${moment(found.complete_up_to).slice(0, 10)}, ${duration(found.behind_s)} behind the clock` : found.waits_for ? `waits for ${found.waits_for}` : ""],
+      ["Waiting", last.pending === null || last.pending === undefined ? "no queue" : `${count(last.pending)} keys`, waiting(found, ago), last.pending ? then : ""],
+      ["Arriving", found.rows_per_s === null ? "–" : `${count(found.rows_per_s)} rows/s`, rates(found), then],
       ["Keys", count(last.keys), rest(last)],
     ];
+    chart.runTo(found.now_us / 1e6, found.past);
     replace(
       tiles,
       facts.map(([label, value, more, kind]) => el("div", { class: `tile ${kind ?? ""}` }, el("div", { class: "label" }, label), el("div", { class: "value" }, value), el("div", { class: "more" }, more))),
@@ -71,11 +74,30 @@ export async function render(root, api) {
     return /^\d{4}-/.test(text) ? `${text.slice(11, 19)} UTC` : text;
   }
 
+  function staleness(found, ago) {
+    const text = (each) => `p50 ${duration(each.p50)}, p99 ${duration(each.p99)}, max ${duration(each.max)}`;
+    const { staleness: then, staleness_now: now } = found;
+    if (found.idle) return ["Staleness now", "no row waits", then ? `${duration(then.mean)} ${ago}` : ""];
+    if (now) return ["Staleness now", `${found.at_least ? "≥ " : ""}${duration(now.mean)}`, `${text(now)}${found.past && then ? `; ${duration(then.mean)} ${ago}` : ""}`];
+    return ["Staleness", then ? duration(then.mean) : "–", then ? `${text(then)}, ${ago}` : "no time of arrival is known", "past"];
+  }
+
   function target(found) {
     const last = found.commit;
-    if (!last.target) return "set one with target='p99 < 10 s'";
+    if (!last.target) return ["Target", "none", "set one with target='p99 < 10 s'"];
     const needs = last.needed_budget ? `; a batch of ${count(last.needed_budget)} rows would meet it` : last.needed_rows_per_s ? `; ${count(last.needed_rows_per_s)} rows/s would meet it` : "";
-    return `${last.target}, met by ${percent(found.target_share)} of commits${needs}`;
+    const verdict = found.target_met === null ? "no verdict" : found.target_met ? "met" : "missed";
+    return ["Target", verdict, `${last.target}, met by ${percent(found.target_share)} of commits${needs}`, found.target_met === null ? "" : !found.target_met ? "bad" : found.staleness_now ? "good" : "past"];
+  }
+
+  function waiting(found, ago) {
+    const oldest = found.commit.oldest ? `the oldest for ${duration(found.commit.oldest + found.since_commit_s)}` : "";
+    return [oldest, found.commit.pending && found.past ? ago : ""].filter(Boolean).join("; ");
+  }
+
+  function rates(found) {
+    if (found.past) return `before the last commit, ${duration(found.since_commit_s)} ago`;
+    return found.superseded_share === null ? "" : `${percent(found.superseded_share)} superseded, ${count(found.applied_per_s)} keys/s applied`;
   }
 
   function rest(last) {

@@ -48,8 +48,8 @@ export async function render(root, api, params) {
       asked.job = found.job;
       const behind = found.version - Math.max(found.taken_version ?? 0, 0);
       const changes = !behind ? "all changes are taken" : `${count(behind)} ${behind === 1 ? "change waits" : "changes wait"} for the next batch`;
-      head.textContent = `${count(found.registered)} ${found.registered === 1 ? "query" : "queries"}; ${found.runs ? "the job runs" : "no process hosts them now"}; ${changes}${found.taken_batch === null ? "" : ` (last batch ${found.taken_batch})`}.`;
-      replace(list, table(found.queries));
+      head.textContent = `${count(found.registered)} ${found.registered === 1 ? "query" : "queries"}; ${found.runs ? "the job runs" : found.loss || "no process hosts them now"}; ${changes}${found.taken_batch === null ? "" : ` (last batch ${found.taken_batch})`}.`;
+      replace(list, table(found.queries, found.now_us));
       follow(found);
       const last = Math.min(asked.offset + PAGE, found.total);
       replace(pager,
@@ -61,12 +61,19 @@ export async function render(root, api, params) {
     }
   }
 
-  function table(rows) {
+  // A figure that says nothing about now has its age.
+  function staleness(row, now) {
+    if (!row.past && row.staleness_now_s !== null) return duration(row.staleness_now_s);
+    const then = row.committed_at_us === null ? "–" : el("span", { class: "muted" }, `${duration(row.staleness_s)}, ${duration((now - row.committed_at_us) / 1e6)} ago`);
+    return row.staleness_now_s ? [duration(row.staleness_now_s), " (", then, ")"] : then;
+  }
+
+  function table(rows, now) {
     const heads = [["name"], ["state"], ["weight", 1], ["staleness p99", 1], ["waiting", 1], ["cost per batch", 1], ["state size", 1], ["late rows", 1], ["complete from"], ["text"]];
     const line = (row) => el("tr", {},
       el("td", {}, el("a", { href: `#/queries?name=${encodeURIComponent(row.name)}`, onclick: (event) => { event.preventDefault(); show(row.name); } }, row.name)),
       el("td", { title: row.reason ?? "" }, row.reason ? `${row.state}: ${row.reason}` : row.state),
-      ...[[count(row.weight)], [duration(row.staleness_s)], [duration(row.waiting_s)], [duration(row.cost_s), costText(row)], [bytes(row.state_bytes), stateText(row)], [count(row.late)]]
+      ...[[count(row.weight)], [staleness(row, now)], [duration(row.waiting_s)], [duration(row.cost_s), costText(row)], [bytes(row.state_bytes), stateText(row)], [count(row.late)]]
         .map(([each, title]) => el("td", { class: "num", title: title ?? null }, each)),
       el("td", {}, since(row.complete_from_us)), el("td", { class: "text", title: row.text }, row.text));
     return el("table", {}, el("thead", {}, el("tr", {}, heads.map(([name, num]) => el("th", { scope: "col", class: num ? "num" : null }, name)))),
