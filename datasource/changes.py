@@ -92,6 +92,7 @@ class ChangeConnector(ConnectorLayer):
 
     def __init__(self, inner: Connector, named: Collection[str]) -> None:
         super().__init__(inner)
+        self._ordered = POSITION in named
         self._named = [name for name in _OWN if name == POSITION or name in named]
         self._key: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
@@ -150,7 +151,8 @@ class ChangeConnector(ConnectorLayer):
         operation = chunk.rows.column(OPERATION)
         columns = dict(zip(rows.type.names, rows.flatten(), strict=True))
         place = dict(zip(source.type.names, source.flatten(), strict=True))
-        positions, absent = positions_of(place)
+        snapshot = np.asarray(pc.fill_null(pc.equal(operation, "r"), False))
+        positions, absent = positions_of(place, snapshot)
         columns |= {POSITION: positions, "_op": operation, "_source": source}
         columns["_committed"] = place["ts_ms"].cast(pa.timestamp("ms", "UTC")).cast(TIMESTAMP)
         reasons = _Reasons(chunk.rows.num_rows)
@@ -163,7 +165,7 @@ class ChangeConnector(ConnectorLayer):
         for name, value in columns.items():
             if pa.types.is_string(value.type) or pa.types.is_binary(value.type):
                 reasons.add(pc.equal(value, pa.scalar(_UNAVAILABLE).cast(value.type)), _TOAST.format(name))
-        for why, mask in absent.items():
+        for why, mask in absent.items() if self._ordered else ():
             reasons.add(pa.array(mask), why)
         deleted = np.asarray(pc.fill_null(pc.equal(operation, "d"), False))
         made = pa.table({name: _as_declared(columns[name], schema.field(name).type) for name in wanted})
@@ -222,11 +224,12 @@ _FILE_BITS = 33
 _NUMBER = re.compile(r"(\d{1,9})$")
 
 
-def positions_of(place: Mapping[str, pa.Array]) -> tuple[pa.Array, dict[str, _Bools]]:
+def positions_of(place: Mapping[str, pa.Array], snapshot: _Bools) -> tuple[pa.Array, dict[str, _Bools]]:
     """Return the positions of events, and those without one by the reason.
 
     `place` has the members of their `source`. Positions of one source are in the order of its commits of a key:
     PostgreSQL's `lsn`, the file, place and row in the log of MySQL or MariaDB, and for others the time of the commit.
+    A row of a `snapshot` without a place, as in an incremental one, precedes all changes: those since are in the log.
     """
     names = place["connector"].dictionary_encode()
     codes = np.asarray(pc.fill_null(names.indices, -1))
@@ -236,6 +239,7 @@ def positions_of(place: Mapping[str, pa.Array]) -> tuple[pa.Array, dict[str, _Bo
         mine = codes == code
         members = "file and pos" if name in _BINLOG else "lsn" if name == "postgresql" else "ts_ms"
         values, valid = _in_binlog(place) if name in _BINLOG else _numbers(place[members])
+        valid = valid | snapshot
         found[mine], known[mine] = values[mine], valid[mine]
         absent[f"the event has no position: source.{members} of the connector {name} is null"] = mine & ~valid
     return pa.array(found, _POSITION_TYPE, mask=~known), {why: mask for why, mask in absent.items() if mask.any()}
@@ -251,4 +255,5 @@ def _in_binlog(place: Mapping[str, pa.Array]) -> tuple[Int64s, _Bools]:
     number = np.array([-1 if each is None else int(each[1]) for each in numbered] + [-1], dtype=np.int64)
     file = number[np.asarray(pc.fill_null(files.indices, -1))]
     (at, valid), (row, _) = _numbers(place["pos"]), _numbers(place["row"])
-    return (file << _FILE_BITS) + at + row, valid & (file >= 0)
+    valid = valid & (file >= 0)
+    return np.where(valid, (file << _FILE_BITS) + at + row, 0), valid

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -217,6 +218,16 @@ def test_a_truncation_stops_a_query_that_takes_no_malformed_row(tmp_path):
             ],
             "increase",
         ),
+        (
+            [
+                {"connector": "mysql", "file": "", "pos": 0, "op": "r"},
+                {"connector": "mysql", "file": "bin.1", "pos": 4},
+                {"connector": "mysql", "file": "bin.2", "pos": 0, "op": "r"},
+                {"connector": "mysql", "file": "bin.2", "pos": 4},
+            ],
+            "increase",
+        ),
+        ([{"connector": "postgresql", "op": "r"}, {"connector": "postgresql", "lsn": 1}], [0, 1]),
         ([{"connector": "mariadb", "file": "bin", "pos": 4}, {"connector": None, "lsn": 4}], [None, None]),
     ],
 )  # fmt: skip
@@ -224,13 +235,19 @@ def test_positions(sources, expected):
     kinds = {"connector": pa.string(), "file": pa.string()}
     names = ("connector", "ts_ms", "lsn", "file", "pos", "row")
     place = {name: pa.array([each.get(name) for each in sources], kinds.get(name, pa.int64())) for name in names}
-    found, absent = positions_of(place)
+    found, absent = positions_of(place, np.array([each.get("op") == "r" for each in sources]))
     values = found.to_pylist()
     if expected == "increase":
         assert values == sorted(set(values))
     else:
         assert values == expected
     assert sum(int(mask.sum()) for mask in absent.values()) == values.count(None)
+
+
+def test_another_order_needs_no_position(tmp_path):
+    feed = Feed(tmp_path, [event("c", {"id": 1, "at": 7}, lsn=None)], key="id", eventTime="at", timeFormat="epoch_s")
+    assert [row["_position"] for row in feed.rows() if row["id"] == 1] == [None]
+    assert not (tmp_path / "dead").exists()
 
 
 def test_a_column_that_the_source_adds_is_reported_once_with_what_to_do(tmp_path, caplog):

@@ -27,7 +27,7 @@ _UTC = pa.timestamp("us", "UTC")
 class WireType(NamedTuple):
     """The form in which events write a column's values."""
 
-    form: str  # "days", "ms", "us", "ns", "iso", "base64", or "decimal"
+    form: str  # "days", "ms", "us", "ns", "iso", "base64", "decimal" in base64, or "number"
     written: pa.DataType
     meant: pa.DataType
 
@@ -102,6 +102,9 @@ _PAYLOAD = re.compile(rb'"payload"\s*:')
 _NULL_LINE = re.compile(rb"(?m)^[ \t\r]*null[ \t\r]*$")
 _TOMBSTONE = b'{"value":null}'
 _DECODER = json.JSONDecoder()
+# Events write the floats that JSON has no number for as text. Arrow's parser reads these words as numbers.
+_WORDS = ("NaN", "Infinity", "-Infinity")
+_WORD = re.compile(rb'"(NaN|-?Infinity)"')
 
 
 def _without_schema(line: bytes) -> tuple[bytes, bytes]:
@@ -198,14 +201,75 @@ class ChangeEventFormat(JsonFormat):
                 expected="objects with the members before, after, source, and op",
                 hint="name the columns with the option `schema`, and the key",
             )
-        bare = b"\n".join(json.dumps(event).encode() for event in events) + b"\n"
-        types = {field.name: field.type for field in super().infer(bare, Head(0))}
-        rows = [types[name] for name in ("before", "after") if pa.types.is_struct(types.get(name, pa.null()))]
-        try:
-            merged = pa.unify_schemas([pa.schema(list(each)) for each in rows], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise SchemaError(f"no one schema fits the rows before and after changes: {error}") from error
-        return _typed(pa.struct(list(merged))), _typed(types.get(SOURCE, pa.struct([])))
+        rows = [event[name] for event in events for name in ("before", "after") if isinstance(event.get(name), dict)]
+        kinds: dict[_Path, set[type]] = {}
+        for row in rows:
+            _collect_kinds(row, (), kinds)
+        floats = {path for path, found in kinds.items() if _Word in found and found <= {_Word, int, float}}
+        sources = [event[SOURCE] for event in events if isinstance(event.get(SOURCE), dict)]
+        return self._struct([_with_floats(row, (), floats) for row in rows]), self._struct(sources)
+
+    def _struct(self, objects: Sequence[Any]) -> pa.StructType:
+        if not any(objects):
+            return pa.struct([])
+        lines = b"\n".join(json.dumps(each).encode() for each in objects) + b"\n"
+        return _typed(pa.struct(list(super().infer(lines, Head(0)))))
+
+
+_Path = tuple[str, ...]
+
+
+class _Word(str):
+    """A float that is written as text."""
+
+    __slots__ = ()
+
+
+def _collect_kinds(value: Any, path: _Path, kinds: dict[_Path, set[type]]) -> None:
+    """Add the types of a row's values by their paths."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _collect_kinds(inner, (*path, name), kinds)
+    elif isinstance(value, list):
+        for inner in value:
+            _collect_kinds(inner, path, kinds)
+    elif value is not None:
+        kinds.setdefault(path, set()).add(_Word if value in _WORDS else type(value))
+
+
+def _with_floats(value: Any, path: _Path, floats: Collection[_Path]) -> Any:
+    """Return a row with numbers in place of the words at some paths."""
+    if isinstance(value, dict):
+        return {name: _with_floats(inner, (*path, name), floats) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_floats(inner, path, floats) for inner in value]
+    return float(value) if path in floats and isinstance(value, str) else value
+
+
+def _float_words(kind: pa.StructType) -> re.Pattern[bytes] | None:
+    """Return the pattern of floats as text in a row's columns and fields; None if the row has no floats."""
+    held: dict[str, set[bool]] = {}
+    _collect_floats(kind, held)
+    names = [_quoted(name) for name, found in held.items() if found == {True}]
+    if not names:
+        return None
+    word = rb'"(?:NaN|-?Infinity)"'
+    return re.compile(rb"((?:%s)\s*:\s*)(%s|\[[^\[\]{}]*\])" % (b"|".join(map(re.escape, names)), word))
+
+
+def _quoted(name: str) -> bytes:
+    return json.dumps(name, ensure_ascii=False).encode()
+
+
+def _collect_floats(kind: pa.StructType, held: dict[str, set[bool]]) -> None:
+    """Add whether fields are floats, or lists of them, by their names: one name may be in several structs."""
+    for field in kind:
+        inner = field.type
+        while pa.types.is_list(inner):
+            inner = inner.value_type
+        held.setdefault(field.name, set()).add(pa.types.is_floating(inner))
+        if pa.types.is_struct(inner):
+            _collect_floats(inner, held)
 
 
 def key_names(key: Any) -> tuple[str, ...]:
@@ -256,11 +320,14 @@ class ChangeEventParser(JsonParser):
         super().__init__(schema, columns)
         self._row: pa.StructType = schema.field(ROW).type
         self._source: pa.DataType = schema.field(SOURCE).type
+        self._floats = _float_words(self._row)
 
     def parse(self, block: bytes) -> pa.Table:
         """Return the events of a block; raise ArrowInvalid for another object, or another type of a value."""
         if b"\nnull" in block or block.lstrip().startswith(b"null"):
             block = _NULL_LINE.sub(_TOMBSTONE, block)
+        if self._floats is not None and (b'NaN"' in block or b'Infinity"' in block):
+            block = self._floats.sub(lambda found: found[1] + _WORD.sub(rb"\1", found[2]), block)
         if b'"schema"' not in block:
             return self._read(block, "")
         lines = _lines(block)
@@ -290,6 +357,17 @@ class ChangeEventParser(JsonParser):
         described = _described(text) if isinstance(text, bytes) else None
         encodings = {} if described is None else described.encodings
         new_columns(self._names(block) if described is None else described.types, self._row.names)
+        try:
+            return self._rows(block, encodings)
+        except pa.ArrowInvalid:
+            # With decimal.format=NUMERIC, decimals are numbers.
+            decimals = [name for name, each in encodings.items() if each.form == "decimal"]
+            if not any(re.search(rb"%s\s*:\s*[-0-9]" % re.escape(_quoted(name)), block) for name in decimals):
+                raise
+        numbers = {name: WireType("number", (meant := encodings[name].meant), meant) for name in decimals}
+        return self._rows(block, {**encodings, **numbers})
+
+    def _rows(self, block: bytes, encodings: Mapping[str, WireType]) -> pa.Table:
         row = pa.struct([(field.name, written_type(field.type, encodings.get(field.name))) for field in self._row])
         event = [(OPERATION, pa.string()), ("before", row), ("after", row), (SOURCE, self._source)]
         inner = [("payload", pa.struct(event))] if b'"payload"' in block else []
@@ -392,6 +470,8 @@ def _meant(column: pa.Array, encoding: WireType) -> pa.Array:
         return _instants(column)
     if encoding.form == "base64":
         return _bytes(column)
+    if encoding.form == "number":
+        return column
     if encoding.form == "decimal":
         return column if pa.types.is_decimal(column.type) else _decimals(_bytes(column), encoding.meant)
     return column.cast(pa.int64()).cast(pa.timestamp(encoding.form)).cast(encoding.meant, safe=encoding.form != "ns")

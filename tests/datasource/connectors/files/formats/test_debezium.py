@@ -3,6 +3,7 @@
 import base64
 import datetime as dt
 import json
+import math
 from decimal import Context, Decimal
 from typing import Any
 
@@ -171,3 +172,61 @@ def test_without_a_schema_the_types_are_those_of_both_rows():
     schema = ChangeEventFormat().infer(b"\n".join(json.dumps(line).encode() for line in lines), Head(0))
     assert schema.field("row").type == pa.struct([("id", pa.int64()), ("v", pa.string()), ("w", pa.float64())])
     assert schema.field("source").type == pa.struct([("lsn", pa.int64()), ("db", pa.string())])
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_floats_that_json_lacks_are_text_in_events_and_floats_in_rows(described):
+    columns = [
+        {"type": "double", "field": "x"},
+        {"type": "string", "field": "s"},
+        {"type": "array", "items": {"type": "float"}, "field": "xs"},
+        {"type": "struct", "fields": [{"type": "double", "field": "y"}], "field": "p"},
+    ]
+    rows: list[dict[str, Any]] = [
+        {"x": "NaN", "s": "NaN", "xs": ["Infinity", 0.5, None], "p": {"y": "-Infinity"}},
+        {"x": 1.5, "s": 'a "x":"NaN"', "xs": [], "p": None},
+    ]
+    lines = [json.dumps(each if described else each["payload"]) for each in (envelope(columns, row) for row in rows)]
+    block = "\n".join(lines).encode()
+    schema = ChangeEventFormat().infer(block, Head(0))
+    kinds = {field.name: str(field.type) for field in schema.field("row").type}
+    assert (kinds["x"], kinds["s"]) == ("double", "string")
+    assert str([row["row"] for row in read(block, schema)]) == str(
+        [
+            {"x": math.nan, "s": "NaN", "xs": [math.inf, 0.5, None], "p": {"y": -math.inf}},
+            {"x": 1.5, "s": 'a "x":"NaN"', "xs": [], "p": None},
+        ]
+    )
+
+
+def test_a_name_of_a_float_and_of_text_leaves_the_text_as_it_is():
+    kind = pa.struct([("x", pa.float64()), ("p", pa.struct([("x", pa.string())]))])
+    event = {"op": "c", "before": None, "after": {"x": 1.5, "p": {"x": "NaN"}}, "source": {"lsn": 1}}
+    schema = EVENTS.set(0, pa.field("row", kind))
+    assert read(json.dumps(event).encode(), schema)[0]["row"] == event["after"]
+
+
+@pytest.mark.parametrize("total", ["12345678901234567890123456789012345.125", "1E+3", "-1"])
+def test_decimals_that_are_numbers_are_exact(total):
+    columns = [{"type": "bytes", "field": "total", "name": CONNECT + "Decimal", "parameters": {"scale": "3"}}]
+    numeric, encoded = (json.dumps(envelope(columns, {"total": each})) for each in (0, "AMg="))
+    none = json.dumps(envelope(columns, {"total": None}))
+    lines = [encoded, numeric.replace('"total": 0', f'"total": {total}'), none]
+    schema = ChangeEventFormat().infer(lines[0].encode(), Head(0))
+    assert [row["row"]["total"] for row in read("\n".join(lines).encode(), schema)] == [
+        Decimal("0.200"),
+        Decimal(total),
+        None,
+    ]
+
+
+def test_whole_numbers_beyond_64_bits_are_inferred_as_decimals():
+    event = {"op": "c", "before": None, "after": {"id": 10**30 + 1}, "source": {"lsn": 1}}
+    schema = ChangeEventFormat().infer(json.dumps(event).encode(), Head(0))
+    assert read(json.dumps(event).encode(), schema)[0]["row"] == {"id": 10**30 + 1}
+
+
+def test_columns_of_several_types_are_refused_with_what_to_do():
+    event = {"op": "u", "before": {"id": 1}, "after": {"id": "one"}, "source": {"lsn": 1}}
+    with pytest.raises(SchemaError, match=r"'id' is a string and not a number.* option `schema`"):
+        ChangeEventFormat().infer(json.dumps(event).encode(), Head(0))
