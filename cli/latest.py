@@ -31,7 +31,7 @@ from ..delta_format.append_table import count_dead_letters
 from ..sink.figures.waits import waits_for
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
-from .live import LiveLine, TimeEstimate, resume_text
+from .live import LiveLine, TimeEstimate, delay_text, resume_text
 from .options import duration, spark_session
 from .status import commit_line
 
@@ -213,7 +213,8 @@ def _run(
     with progress("opening the feed and the table", console):
         query = _start(job, spark)
     line, remaining, shown_s, ended = LiveLine(time.monotonic()), TimeEstimate(), 0.0, False
-    book = OffsetBook(TableFolder(job.checkpoint, job.storage))
+    checkpoint = TableFolder(job.checkpoint, job.storage)
+    book = OffsetBook(checkpoint)
 
     def look() -> str:
         nonlocal seen, shown_s, ended
@@ -230,6 +231,7 @@ def _run(
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
         line.waits_for = waits_for(reached, now_us())
+        line.delay = delay_text(checkpoint, now_us()) if checkpoint.is_local else ""
         text = line.text(now, batch_s)
         if not job.as_json and not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
             console.print(text)

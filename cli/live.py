@@ -8,6 +8,7 @@ import datetime as dt
 
 from ..conf.units import format_duration_us
 from ..core.feedback.offsets import resume_point
+from ..sink.figures.freshness import JournaledBatch
 from ..sink.figures.summary import CommitSummary
 from ..sink.figures.waits import complete_to
 from ..storage.folder import TableFolder
@@ -31,6 +32,7 @@ class LiveLine:
         self.met = 0
         self.first_commit_s: float | None = None
         self.waits_for = ""
+        self.delay = ""  # of :func:`delay_text`
 
     def add(self, summary: CommitSummary, now_s: float) -> None:
         """Add the summary of a commit that was seen at `now_s`."""
@@ -58,7 +60,7 @@ class LiveLine:
     def text(self, now_s: float, batch_s: float | None) -> str:
         """Return the line; `batch_s` is the last batch's time from planning to commit."""
         if self.last is None:
-            return "waiting for the first rows"
+            return self.delay or "waiting for the first rows"
         parts = [f"{short_count(self.rows_per_second(now_s))} rows/s in"]
         if self.last.keys is not None:
             parts.append(f"{short_count(self.last.keys)} keys")
@@ -68,7 +70,8 @@ class LiveLine:
         parts += how_rows_came(self.last)
         if self.last.staleness is not None:
             p50, p99 = self.last.staleness.p50, self.last.staleness.p99
-            parts.append(f"staleness p50 {format_duration_us(p50 * 1e6)}, p99 {format_duration_us(p99 * 1e6)}")
+            then = " at the last commit" if self.delay else ""
+            parts.append(f"staleness{then} p50 {format_duration_us(p50 * 1e6)}, p99 {format_duration_us(p99 * 1e6)}")
         if self.last.pending is not None:
             oldest = "" if self.last.oldest is None else f", the oldest {format_duration_us(self.last.oldest * 1e6)}"
             parts.append(f"{short_count(self.last.pending)} waiting{oldest}")
@@ -79,7 +82,9 @@ class LiveLine:
         parts.append(f"complete to {complete_to(self.last)}")
         if self.waits_for:
             parts.append(self.waits_for)
-        if batch_s is not None:
+        if self.delay:
+            parts.append(self.delay)
+        elif batch_s is not None:
             parts.append(f"batch {format_duration_us(batch_s * 1e6)}")
         return " · ".join(parts)
 
@@ -161,6 +166,17 @@ class TimeEstimate:
         if taken <= 0 or took <= 0:
             return None
         return max(0.0, self._last[0] / taken * took - (now_s - self._last[2]))
+
+
+_SOON_US = 10_000_000
+
+
+def delay_text(checkpoint: TableFolder, now_us: int) -> str:
+    """Return the batch that has had no commit for ten seconds, for people; nothing if there is none."""
+    batch = JournaledBatch.read(checkpoint)
+    if batch is None or batch.is_done or now_us - batch.planned_us < _SOON_US:
+        return ""
+    return batch.delay_text(now_us)
 
 
 def resume_text(checkpoint: TableFolder) -> str:

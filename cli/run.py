@@ -16,12 +16,13 @@ from rich.console import Console
 from ..conf.errors import TableError, UpstreamError
 from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
+from ..conf.units import now_us
 from ..core.feedback.offsets import SourceCounts, journaled_counts
 from ..storage.atomic_write import replace_text
 from ..storage.folder import folder_at
 from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
-from .live import resume_text
+from .live import delay_text, resume_text
 from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
 from .serve import workbench_beside
 
@@ -217,11 +218,14 @@ def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> SourceCou
     """Wait for the end of a query, show its batches, and return the counts as of the last one."""
     with progress("waiting for the first batch", console) as line:
         while not query.awaitTermination(1):
-            last = query.lastProgress
+            last, place = query.lastProgress, folder_at(checkpoint)
+            delay = delay_text(place, now_us())
             if last is not None:
-                counts = journaled_counts(folder_at(checkpoint), last.batchId)
+                counts = journaled_counts(place, last.batchId)
                 rows = "" if counts is None else f", {counts.received:,} rows read"
-                line.show(f"batch {last.batchId}{rows}")
+                line.show(f"batch {last.batchId}{rows}" + (f"; {delay}" if delay else ""))
+            elif delay:
+                line.show(delay)
     last = query.lastProgress
     return None if last is None else journaled_counts(folder_at(checkpoint), last.batchId)
 

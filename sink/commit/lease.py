@@ -152,15 +152,17 @@ def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None
     except Exception:  # noqa: BLE001 Spark Connect, whose client has no JVM and may not reach the table either
         return
     # A process may have one application after another.
-    keeper = _keepers.setdefault((process, str(context.applicationId)), LeaseKeeper(process, lambda: _running(session)))
+    keeper = _keepers.setdefault(
+        (process, str(context.applicationId)), LeaseKeeper(process, lambda: running_queries(session))
+    )
     keeper.add(folder, term_us)
 
 
-def _running(session: SparkSession) -> set[str]:
-    """Return all running queries of the application: a session lists only its own."""
+def running_queries(session: SparkSession) -> dict[str, str]:
+    """Return the checkpoints of all running queries of the application, by their ids: a session lists only its own."""
     context: Any = session.sparkContext._jsc
     java: Any = session._jsparkSession
     if context.sc().isStopped():
         raise RuntimeError("Spark has been stopped")
-    found = java.sharedState().activeStreamingQueries()
-    return {str(each.toString()) for each in found.keySet().toArray()}
+    found = java.sharedState().activeStreamingQueries().values().toArray()
+    return {str(each.id().toString()): str(each.resolvedCheckpointRoot()) for each in found}

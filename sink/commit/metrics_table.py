@@ -27,6 +27,7 @@ from ...core.feedback.reports import LeftOutFigures
 from ...core.rows.system_column import TIMESTAMP
 from ...delta_format.append_table import AppendTable
 from ...storage.folder import TableFolder, folder_at
+from ..figures.freshness import JournaledBatch, freshness
 from ..figures.summary import CommitSummary, complete_up_to_us, read_summaries, summaries_after
 from ..maintenance.runner import commit_hooks, maintain
 from ..spec.maintenance_rules import is_ours, retention_properties
@@ -35,6 +36,7 @@ from ..table.file_statistics import file_stats
 from ..table.files import DataFiles
 from ..table.table import load_table
 from .last_commit import writer_id
+from .lease import running_queries
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -213,6 +215,10 @@ _LOOK_S = 5.0
 _SUMS = ("rows", "updates", "applied", "superseded", "deleted", "conflicts")
 
 
+Journals = Mapping[str, JournaledBatch | None]
+"""The last batches of the running queries, by their ids."""
+
+
 @dataclasses.dataclass
 class _ShownTable:
     name: str
@@ -227,22 +233,29 @@ class _ShownTable:
         self.last = summary
         self.sums.update({name: getattr(summary, name) for name in _SUMS})
 
-    def figures(self) -> dict[str, float | None]:
+    def figures(self, journals: Journals, now: int) -> dict[str, float | None]:
         """Return the present figures by the names that Prometheus has of the workbench; None for an unknown one."""
         last = self.last
         if last is None:
             return {}
+        # A hosted query's id begins with its host's.
+        host = last.query_id.partition("/")[0]
+        fresh = freshness([last], journals.get(host), now, is_written=host in journals)
+        assert fresh is not None, "it has a commit"
         complete_us = complete_up_to_us(last.low_watermark)
         found: dict[str, float | None] = {f"{name}_total": self.sums[name] for name in _SUMS}
         if last.staleness is not None:
             found |= {f"staleness_{each}_seconds": getattr(last.staleness, each) for each in ("p50", "p99", "max")}
+        if fresh.now is not None:
+            found |= {f"staleness_now_{each}_seconds": getattr(fresh.now, each) for each in ("p50", "p99", "max")}
         return found | {
+            "uncommitted_batch_seconds": (fresh.batch_us or 0) / 1e6 if journals.get(host) is not None else None,
             "late_total": None if last.sources is None else last.sources.late,
             "keys": last.keys,
             "pending_keys": last.pending,
             "oldest_pending_seconds": last.oldest,
-            "target_met": last.target_met,
-            "low_watermark_lag_seconds": None if complete_us is None else max(now_us() - complete_us, 0) / 1e6,
+            "target_met": fresh.target_met,
+            "low_watermark_lag_seconds": None if complete_us is None else max(now - complete_us, 0) / 1e6,
         }
 
 
@@ -251,10 +264,12 @@ class SparkGauges:
 
     They cost a batch nothing: the thread reads the tables' logs, as the workbench does. A job of continuous queries
     gives it the summaries. Spark itself makes gauges of accumulators. A gauge keeps its figure while a commit has none.
+    `running` returns the checkpoints of all running queries by their ids.
     """
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, running: Callable[[], Mapping[str, str]] | None = None) -> None:
         self._context: Any = session.sparkContext
+        self._running = running if running is not None else lambda: running_queries(session)
         self._tables: dict[str, _ShownTable] = {}
         self._given: deque[tuple[str, CommitSummary]] = deque()
         self._lock = threading.Lock()
@@ -281,13 +296,16 @@ class SparkGauges:
             while self._given:
                 location, summary = self._given.popleft()
                 (self._tables.get(location) or self._show(location, None)).take(summary)
+            checkpoints = self._running().items()
+            journals = {query: JournaledBatch.read(folder_at(absolute_location(each))) for query, each in checkpoints}
+            now = now_us()
             for table in self._tables.values():
                 try:
                     self._read(table)
                 except (OSError, UpstreamError) as error:
                     _LOG.warning("The gauges of %s are not set: %s", table.name, error)
                     continue
-                for name, value in table.figures().items():
+                for name, value in table.figures(journals, now).items():
                     if value is not None and table.values.get(name) != value:
                         self._set(table, name, float(value))
 

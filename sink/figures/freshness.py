@@ -88,7 +88,8 @@ class JournaledBatch:
         delay = f"batch {self.number} has no commit after {format_duration_us(max(now_us - self.planned_us, 0))}"
         if self.is_empty:
             return delay
-        return f"{delay}, and its first row has waited for {format_duration_us(max(now_us - self.first_us, 0))}"
+        age = format_duration_us(max(now_us - self.first_us, 0))
+        return f"{delay}, and its first row has waited for {'at least ' * (not self.is_exact)}{age}"
 
     def figures(self, now_us: int) -> Staleness:
         """Return the least staleness that its rows can have at their commit, if that is not before `now_us`."""

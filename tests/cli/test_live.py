@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.cli.live import LiveLine, TimeEstimate, short_count
+from upstream.cli.live import LiveLine, TimeEstimate, delay_text, short_count
 from upstream.core.feedback.offsets import SourceCounts
+from upstream.storage.folder import TableFolder
 
 from .commits import commit
 
@@ -26,6 +27,24 @@ def test_line():
         "200 rows in 2 batches, 20 applied, 180 superseded; the table has 1,234,567 keys, "
         "complete to 2016-11-24 22:50:00.123 UTC."
     )
+
+
+def test_a_batch_that_hangs_is_in_the_line(tmp_path):
+    second, planned = 1_000_000, 1_700_000_000_000_000
+    checkpoint, line = TableFolder(str(tmp_path)), LiveLine(0.0)
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "offsets" / "7").write_text(f'v1\n{{"batchTimestampMs":{planned // 1000}}}\n17')
+    assert delay_text(checkpoint, planned + 9 * second) == ""
+    line.delay = delay_text(checkpoint, planned + 72 * second)
+    assert line.delay == "batch 7 has no commit after 1 min 12 s, and its first row has waited for at least 1 min 12 s"
+    assert line.text(80.0, None) == line.delay, "of a first batch, too"
+    line.add(commit(0), 8.0)
+    text = line.text(80.0, 0.47)
+    assert " · staleness at the last commit p50 340 ms, p99 2.1 s · " in text
+    assert text.endswith(f" UTC · {line.delay}")
+    (tmp_path / "commits" / "7").write_text("v1\n{}")
+    assert delay_text(checkpoint, planned + 72 * second) == ""
 
 
 def test_conflicts_of_the_whole_run_are_reported():

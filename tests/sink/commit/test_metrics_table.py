@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from upstream.conf.errors import OptionError, TableError
+from upstream.conf.units import now_us
 from upstream.sink.commit import metrics_table as metrics_module
 from upstream.sink.commit.metrics_table import SparkGauges, write_metrics
 from upstream.sink.figures.summary import read_summaries
@@ -165,7 +166,7 @@ def test_sparks_metrics_system_has_gauges_of_a_table(spark, metered):
         return {name: each[name].getValue() for each in gauges for name in each}
 
     write(metered, 0)
-    gauges = SparkGauges(spark)
+    gauges = SparkGauges(spark, lambda: {metered.query_id: str(metered.checkpoint)})
     gauges.add(TableFolder(str(metered.path)))
     gauges.look()
     named = f"upstream.{metered.path.name}"
@@ -179,6 +180,14 @@ def test_sparks_metrics_system_has_gauges_of_a_table(spark, metered):
     assert found["staleness_p99_seconds"] == pytest.approx(last.staleness.p99)
     assert found["target_met"] == last.target_met
     assert "pending_keys" not in found, "it has no queue"
+    # The next batch hangs.
+    planned = now_us() - 90_000_000
+    (metered.checkpoint / "offsets").mkdir()
+    (metered.checkpoint / "offsets" / "3").write_text(f'v1\n{{"batchTimestampMs":{planned // 1000}}}\n17')
+    gauges.look()
+    found = {name.removeprefix(f"{named}."): value for name, value in shown().items() if name.startswith(named)}
+    assert found["uncommitted_batch_seconds"] >= 90
+    assert found["staleness_now_p99_seconds"] >= 90
     # A job of continuous queries gives its summaries, and a table of the same name gets another one.
     for _ in range(2):
         gauges.give({f"/lake/{metered.path.name}": last})
