@@ -16,7 +16,6 @@ from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, is_remote
 from ..delta_format.latest_table import OWN_COLUMNS
-from ..workbench import load_server
 from .failures import FAILED, CommandFailure
 
 if TYPE_CHECKING:
@@ -141,9 +140,13 @@ def show_workbench(
 
     With `otlp`, the address of a collector, it exports the metrics too.
     """
+    from ..workbench.processes import check_packages
     from ..workbench.watch import Watch
 
-    server, watch = load_server(), Watch(locations, storage)
+    check_packages()
+    from ..workbench.server import serve as serve_pages
+
+    watch = Watch(locations, storage)
     if token is None and port:
         from ..workbench.security import kept_token
 
@@ -156,14 +159,14 @@ def show_workbench(
         from ..workbench.otlp import export_metrics
 
         export_metrics(watch, otlp, Event())
-    server.serve(watch, host=host, port=port, token=token, control=control, started=started)
+    serve_pages(watch, host=host, port=port, token=token, control=control, started=started)
 
 
 @contextlib.contextmanager
 def workbench_beside(locations: Sequence[str], storage: Mapping[str, str], console: Console) -> Generator[None]:
-    """Serve the workbench in this process, and print its address; errors as of :func:`~upstream.ui`."""
-    from ..workbench.watch import Watch
+    """Serve the workbench beside this process, and print its address; errors as of :func:`~upstream.ui`."""
+    from ..workbench.processes import Workbench
 
-    with load_server().Workbench(Watch(locations, storage)) as workbench:
+    with Workbench(locations, storage) as workbench:
         console.print(f"The workbench is at {workbench.address}", markup=False, soft_wrap=True)
         yield

@@ -18,7 +18,7 @@ from upstream.api.windows import GroupedStream, WindowedStream
 from upstream.sink.admin.erase import Erasure
 from upstream.sink.commit.metrics_table import METRICS_SCHEMA
 from upstream.sink.figures.summary import CommitSummary
-from upstream.workbench.server import Workbench
+from upstream.workbench.processes import Workbench
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],

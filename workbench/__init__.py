@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import OptionError, needs_extra
+from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, is_remote
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from pyspark.sql.streaming.query import StreamingQuery
 
     from ..api.queries import Queries
     from ..sink.latest_table import LatestTable
-    from .server import Workbench
+    from .processes import Workbench
 
 __all__ = ["ui"]
 
@@ -29,6 +26,8 @@ def ui(
     shown: StreamingQuery | LatestTable | Queries | str | os.PathLike[str], *, port: int = 0, read_only: bool = False
 ) -> Workbench:
     """Start the workbench beside a query, and return at once. It serves until ``stop()``, or until this process ends.
+
+    A process of its own serves: clients cannot take memory or descriptors from the query.
 
     Parameters
     ----------
@@ -61,20 +60,11 @@ def ui(
     http://127.0.0.1:.../
     """
     from ..sink.latest_table import LatestTable
-
-    pages = load_server()
-    from .watch import Watch
+    from .processes import Workbench
 
     places = places_of(shown)
     storage = shown._storage if isinstance(shown, LatestTable) else {}
-    return pages.Workbench(Watch(places, storage), port=port, control=not read_only)
-
-
-def load_server() -> ModuleType:
-    """Return the module of the server; raise EnvironmentMissingError without its packages."""
-    with needs_extra("ui", "the workbench"):
-        import_module("uvicorn")  # the server imports it late
-        return import_module(".server", __name__)
+    return Workbench(places, storage, port=port, control=not read_only)
 
 
 def places_of(shown: Any) -> list[str]:

@@ -10,9 +10,7 @@ import contextlib
 import itertools
 import json
 import logging
-import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -22,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
 from importlib import import_module
-from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +32,7 @@ from starlette.routing import Route
 
 from ..conf.errors import OptionError, UpstreamError
 from .events import Broadcast
+from .processes import ChildProcess, parent_connection
 from .watch import UnknownNameError, Watch, WatchCopy
 
 __all__ = ["AnswerProcess", "Bench", "Conflict", "count_of", "failure", "problem"]
@@ -228,14 +226,8 @@ class _Life:
     """One run of the answering process, with the requests that wait for it."""
 
     def __init__(self, given: Any, idle_s: float) -> None:
-        self._connection, other = multiprocessing.Pipe()
-        # The program finds modules where this one does, without the main module of a user's job.
-        begin = f"import sys; sys.path[:] = sys.argv[2:]; import {__name__} as bench; bench.answer_until_closed()"
-        command = [sys.executable, "-c", begin, str(other.fileno()), *sys.path]
-        self.process = subprocess.Popen(
-            command, pass_fds=[other.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
-        )
-        other.close()
+        child = ChildProcess(__name__, "answer_until_closed")
+        self.process, self._connection = child.process, child.connection
         self.ended = False
         self._idle_s, self._known = idle_s, None
         self._loads: dict[str, Future[Any]] = {}
@@ -309,7 +301,7 @@ def _leave_pandas() -> None:
 def answer_until_closed() -> None:
     """Answer the server's requests in this process until the server closes the connection, or is gone."""
     _leave_pandas()
-    connection = Connection(int(sys.argv[1]))
+    connection = parent_connection()
     features, locations, storage, control = connection.recv()
     watch = WatchCopy(locations, storage)
     bench = Bench(watch, control=control)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import secrets
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from typing_extensions import Self
 
-from ..conf.errors import OptionError, UpstreamError
+from ..conf.errors import UpstreamError
 from . import control, metrics, plan_view, prediction, table_view, views, why
 from .bench import AnswerProcess, Bench, failure
 from .events import reading
+from .processes import address_of, listen, parent_connection, wait_for_parent
 from .security import Guard
 from .watch import Watch
 
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import Scope
 
-__all__ = ["Workbench", "create_app", "serve"]
+__all__ = ["create_app", "serve"]
 
 STATIC = Path(__file__).parent / "static"
-_END_S = 3.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Each has `routes(bench)`; none imports this module.
 _FEATURES = (views, table_view, prediction, control, metrics, plan_view, why)
@@ -117,7 +117,7 @@ def _tables(bench: Bench) -> dict[str, Any]:
 def serve(
     watch: Watch, *, host: str, port: int, token: str | None, control: bool, started: Callable[[str], None]
 ) -> None:
-    """Serve until interrupted.
+    """Serve until interrupted, in a process of its own.
 
     Parameters
     ----------
@@ -138,84 +138,37 @@ def serve(
     OptionError
         If the address cannot be listened on.
     """
-    pages, listener, address = _server(watch, host=host, port=port, token=token, control=control)
-    started(address)
-    with listener:
+    token = token or secrets.token_urlsafe(16)
+    with listen(host, port) as listener:
+        pages = _server(watch, host, token, control=control)
+        started(address_of(host, listener, token))
         pages.run(sockets=[listener])
 
 
-class Workbench:
-    """A workbench that a thread of this process serves, on the loopback address. Made by :func:`upstream.ui`.
-
-    Attributes
-    ----------
-    address : str
-        The address to open, with its token.
-    """
-
-    def __init__(self, watch: Watch, *, port: int = 0, control: bool = True) -> None:
-        self._pages, self._listener, self.address = _server(
-            watch, host="127.0.0.1", port=port, token=None, control=control
-        )
-        self._thread = threading.Thread(
-            target=self._pages.run, kwargs={"sockets": [self._listener]}, name="upstream-workbench", daemon=True
-        )
-        self._thread.start()
-
-    def __repr__(self) -> str:
-        return f"Workbench({self.address!r})"
-
-    def _repr_html_(self) -> str:
-        """Show a link in a notebook."""
-        link = escape(self.address)
-        return f'<p>The workbench is at <a href="{link}" target="_blank">{link}</a></p>'
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Stop serving; the query continues.
-
-        Examples
-        --------
-        >>> us.ui("latest").stop()
-        """
-        self._pages.should_exit = True
-        self._thread.join(_END_S)
-        self._listener.close()
-
-
-def _server(
-    watch: Watch, *, host: str, port: int, token: str | None, control: bool
-) -> tuple[uvicorn.Server, socket.socket, str]:
-    import uvicorn
-
-    token = token or secrets.token_urlsafe(16)
-    listener = listen(host, port)
-    shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 compared, not listened on
-    hosts = {*_LOOPBACK, host, socket.gethostname()}
-    app = create_app(watch, token=token, hosts=hosts, control=control, apart=True)
-    at = f"[{shown}]" if ":" in shown else shown
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1, lifespan="on")
-    return uvicorn.Server(config), listener, f"http://{at}:{listener.getsockname()[1]}/?token={token}"
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise an OptionError if the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def serve_parent() -> None:
+    """Serve what the process that has started this one asks for, until it closes the connection or is gone."""
+    connection = parent_connection()
     try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise OptionError(
-            f"the workbench cannot listen on {host}:{port}: {error.strerror}",
-            expected="an address of this machine and a free port",
-            hint="choose another port with --port, or 0 for any",
-        ) from None
-    listener.listen(128)
-    return listener
+        number, locations, storage, token, control = connection.recv()
+    except (EOFError, OSError):
+        return
+    pages = _server(Watch(locations, storage), "localhost", token, control=control)
+
+    def end() -> None:
+        wait_for_parent(connection)
+        pages.should_exit = True
+
+    threading.Thread(target=end, name="upstream-parent", daemon=True).start()
+    with socket.socket(fileno=number) as listener:
+        pages.run(sockets=[listener])
+    os._exit(0)  # threads that still work have nobody to answer
+
+
+def _server(watch: Watch, host: str, token: str, *, control: bool) -> uvicorn.Server:
+    from .connections import LogLimit, server_of
+
+    log = logging.StreamHandler()
+    log.addFilter(LogLimit())
+    logging.getLogger().addHandler(log)
+    hosts = {*_LOOPBACK, host, socket.gethostname()}
+    return server_of(create_app(watch, token=token, hosts=hosts, control=control, apart=True))

@@ -20,7 +20,8 @@ from upstream.conf.units import now_us
 from upstream.sink.spec.maintenance_rules import MaintenanceResult
 from upstream.workbench.exposition import text
 from upstream.workbench.metrics import MetricsCollector
-from upstream.workbench.server import create_app, listen
+from upstream.workbench.processes import listen
+from upstream.workbench.server import create_app
 from upstream.workbench.watch import Watch
 
 from .observed_table import ObservedTable

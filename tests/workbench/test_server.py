@@ -13,6 +13,7 @@ from kit.scenes import every_state
 import upstream as us
 from upstream.conf.errors import EnvironmentMissingError, OptionError, TableError
 from upstream.workbench import server
+from upstream.workbench.processes import Workbench
 
 from .hosted import Job
 
@@ -44,12 +45,7 @@ def test_errors_are_problem_documents_and_a_fault_of_ours_shows_nothing_of_itsel
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_port_that_is_taken_is_refused_with_words():
-    with server.listen("127.0.0.1", 0) as taken, pytest.raises(OptionError, match="choose another port"):
-        server.listen("127.0.0.1", taken.getsockname()[1])
-
-
-def of(workbench: server.Workbench, path: str) -> Any:
+def of(workbench: Workbench, path: str) -> Any:
     place = urlsplit(workbench.address)
     bearer = {"Authorization": "Bearer " + place.query.removeprefix("token=")}
     with urlopen(Request(f"http://{place.netloc}/api/v1/{path}", headers=bearer)) as answer:
