@@ -73,6 +73,7 @@ class LatestJob:
     conf: Mapping[str, str]  # Spark's settings
     master: str | None
     expected_keys: int | None = None  # a new table gets buckets for so many keys
+    spark_ui: bool = False  # serve Spark's pages
     as_json: bool = False  # print a line of JSON for each commit, and no live line
     sequence: tuple[str, ...] = ()  # columns that order the rows of a key instead of the time
     delete_when: str | None = None  # the condition under which a row deletes its key
@@ -91,7 +92,9 @@ def follow(job: LatestJob, console: Console, log: Path, until: threading.Event |
         console.print(resumed, markup=False)
     # Until Spark has started, a signal ends the process at once.
     with (
-        spark_session(f"upstream latest {job.table}", console, log, job.master, job.conf, once=job.once) as spark,
+        spark_session(
+            f"upstream latest {job.table}", console, log, job.master, job.conf, once=job.once, spark_ui=job.spark_ui
+        ) as spark,
         _stop_on_signals() as stop,
     ):
         line, ended = _run(job, spark, console, stop, until or threading.Event())

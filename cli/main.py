@@ -22,6 +22,7 @@ from .options import (
     Log,
     Master,
     SparkConf,
+    SparkUi,
     StorageOptions,
     command_defaults,
     duration,
@@ -184,6 +185,7 @@ def latest(
     ] = None,
     master: Master = None,
     conf: SparkConf = None,
+    spark_ui: SparkUi = False,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -244,6 +246,7 @@ def latest(
         storage=storage,
         conf=name_values(conf, "--conf"),
         master=master,
+        spark_ui=spark_ui,
         expected_keys=expected_keys,
         as_json=as_json,
     )
@@ -367,6 +370,7 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Listen on this port.")] = 10000,
     master: Master = None,
     conf: SparkConf = None,
+    spark_ui: SparkUi = False,
 ) -> None:
     """Serve tables to BI tools over JDBC with Spark's Thrift server, until Ctrl-C.
 
@@ -376,7 +380,8 @@ def serve(
     from .serve import serve as serve_tables
 
     console = Console(highlight=False, soft_wrap=True)
-    serve_tables(ServeRequest.of(tables, metrics, host, port), console, master, name_values(conf, "--conf"))
+    served, settings = ServeRequest.of(tables, metrics, host, port), name_values(conf, "--conf")
+    serve_tables(served, console, master, settings, spark_ui=spark_ui)
 
 
 def _print_grafana(parameter: typer.CallbackParam, wanted: bool) -> None:

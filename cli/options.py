@@ -66,7 +66,14 @@ def duration(text: str, name: str) -> int:
 
 @contextmanager
 def spark_session(
-    name: str, console: Console, log: Path, master: str | None, conf: Mapping[str, str], *, once: bool = False
+    name: str,
+    console: Console,
+    log: Path,
+    master: str | None,
+    conf: Mapping[str, str],
+    *,
+    once: bool = False,
+    spark_ui: bool = False,
 ) -> Generator[SparkSession, None, None]:
     """Start Spark for a command, and stop it at the end; `once` is for a JVM that ends soon."""
     from ..conf.jvm import OPTIONS
@@ -74,19 +81,24 @@ def spark_session(
 
     if once:  # to compile code a second time, for speed, takes longer than it saves
         compiled_once = f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"
-        conf = {"spark.ui.enabled": "false", **conf, OPTIONS: compiled_once}
+        conf = {**conf, OPTIONS: compiled_once}
     hide_interrupts()
     with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
-        spark = session(name, master=master, jvm_log=str(log), **{"spark.sql.streaming.pollingDelay": "50ms", **conf})
-    pages = spark.sparkContext.uiWebUrl
-    if pages and not once:
-        console.print(f"Spark's own pages are at {pages}", markup=False, soft_wrap=True)
+        settings: dict[str, Any] = {"spark.sql.streaming.pollingDelay": "50ms", **conf}
+        spark = session(name, master=master, jvm_log=str(log), spark_ui=spark_ui, **settings)
+    print_pages(spark, console)
     try:
         yield spark
     finally:
         with suppress(Exception):  # it may be gone already
             spark.stop()
+
+
+def print_pages(spark: SparkSession, console: Console) -> None:
+    """Print the address of Spark's pages, if there are any."""
+    if pages := spark.sparkContext.uiWebUrl:
+        console.print(f"Spark's own pages are at {pages}", markup=False, soft_wrap=True)
 
 
 Master = Annotated[
@@ -99,6 +111,14 @@ SparkConf = Annotated[
     list[str] | None,
     typer.Option(
         "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+    ),
+]
+SparkUi = Annotated[
+    bool,
+    typer.Option(
+        "--spark-ui",
+        help="Serve Spark's pages too. They have no password: all users of this machine can read the job's plans and "
+        "environment there, and a web site can by DNS rebinding.",
     ),
 ]
 StorageOptions = Annotated[

@@ -23,7 +23,7 @@ from ..storage.folder import folder_at
 from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
 from .live import delay_text, resume_text
-from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
+from .options import Log, Master, SparkConf, SparkUi, StorageOptions, name_values, spark_session, storage_options
 from .serve import workbench_beside
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def run(
     option: StorageOptions = None,
     master: Master = None,
     conf: SparkConf = None,
+    spark_ui: SparkUi = False,
     log: Log = None,
 ) -> None:
     """Run the job that a file of SQL defines: each materialized view keeps a table, exactly once.
@@ -89,7 +90,8 @@ def run(
         with ExitStack() as stack:
             if ui:
                 stack.enter_context(workbench_beside(made([to, place]), storage, messages))
-            session = spark_session("upstream run", messages, path, master, name_values(conf, "--conf"), once=once)
+            settings = name_values(conf, "--conf")
+            session = spark_session("upstream run", messages, path, master, settings, once=once, spark_ui=spark_ui)
             spark = stack.enter_context(session)
             signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
             options: dict[str, Any] = {f"storage.{name}": value for name, value in storage.items()}

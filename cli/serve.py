@@ -17,6 +17,7 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, is_remote
 from ..delta_format.latest_table import OWN_COLUMNS
 from .failures import FAILED, CommandFailure
+from .options import print_pages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,9 @@ class ServeRequest:
         return cls(named, None if metrics is None else absolute_location(metrics), host, port)
 
 
-def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
+def serve(
+    served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str], *, spark_ui: bool
+) -> None:
     """Serve until Ctrl-C or SIGTERM, or raise a Failure if a table is missing or the port is taken."""
     from ..conf.session import session
     from ..delta_format.scan import open_table
@@ -66,7 +69,8 @@ def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapp
         # Views are in memory: each start makes them again, and no metastore's folder remains.
         "spark.sql.catalogImplementation": "in-memory",
     }
-    spark = session("upstream serve", master=master, **{**settings, **conf})
+    spark = session("upstream serve", master=master, spark_ui=spark_ui, **{**settings, **conf})
+    print_pages(spark, console)
     try:
         for name, location in served.tables.items():
             _make_views(spark, name, location, served.metrics)

@@ -20,7 +20,7 @@ from ..conf.locations import absolute_location, is_remote
 from ..storage.folder import folder_at
 from .failures import with_log
 from .live import resume_text
-from .options import Log, Master, SparkConf, StorageOptions, name_values, spark_session, storage_options
+from .options import Log, Master, SparkConf, SparkUi, StorageOptions, name_values, spark_session, storage_options
 from .run import check_texts, checkpoint_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class SqlJob:
     storage: dict[str, str]  # options of the object store with the tables and relations
     conf: dict[str, str]  # Spark's settings
     master: str | None
+    spark_ui: bool  # serve Spark's pages
 
     @property
     def needs_spark(self) -> bool:
@@ -98,6 +99,7 @@ def sql(
     option: StorageOptions = None,
     master: Master = None,
     conf: SparkConf = None,
+    spark_ui: SparkUi = False,
     log: Log = None,
 ) -> None:
     """Run a continuous query, or several at a prompt, and show their results as they change.
@@ -129,6 +131,7 @@ def sql(
             storage=storage_options(option),
             conf=name_values(conf, "--conf"),
             master=master,
+            spark_ui=spark_ui,
         )
         check_texts(job.statements or [])
         if checkpoint is None or job.needs_spark:
@@ -149,7 +152,9 @@ def run_sql(job: SqlJob, log: Path) -> int:
     _check(job)
     if resumed := resume_text(folder_at(job.checkpoint)):
         messages.print(resumed, markup=False, soft_wrap=True)
-    with spark_session("upstream sql", messages, log, job.master, job.conf, once=job.once) as spark:
+    with spark_session(
+        "upstream sql", messages, log, job.master, job.conf, once=job.once, spark_ui=job.spark_ui
+    ) as spark:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own would cancel the batch that runs
         queries = open_queries(spark, checkpoint=job.checkpoint, to=job.to, **job.options)
         resume(queries, spark)

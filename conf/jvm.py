@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from .errors import EnvironmentMissingError
+from .errors import EnvironmentMissingError, OptionError
 from .jars import delta_jars, spark_home
 from .java import java_program
 
@@ -54,21 +54,28 @@ def java_options(given: Mapping[str, str], archive: ClassArchive | None) -> str:
     return options.strip()
 
 
-def here_alone(port: int = 4040) -> dict[str, str]:
-    """Return the settings of Spark's UI in a JVM that :func:`launch` starts for a local master.
+def check_pages_are_local() -> None:
+    """Raise OptionError if Spark's pages, which have no password, would be on an address that other machines reach."""
+    address = os.environ.get(_ADDRESS, _LOOPBACK)
+    if not address.startswith("127."):
+        raise OptionError(
+            f"{_ADDRESS}={address} would show Spark's pages, which have no password, to other machines",
+            hint=f"unset {_ADDRESS}, or set spark.ui.enabled=true to show them nevertheless",
+        )
 
-    Without a password, the UI is for this machine alone: if the user has chosen another address, it stays off. If
-    `port` is taken, the UI takes a free one: Spark itself tries 16 more, warns of each, and exits after the last.
+
+def pages_port(port: int = 4040) -> str:
+    """Return the port of Spark's pages: 0, for any, if `port` is taken.
+
+    Spark itself tries 16 more, warns of each, and exits after the last.
     """
-    if not os.environ.get(_ADDRESS, _LOOPBACK).startswith("127."):
-        return {}
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             free.bind((_LOOPBACK, port))
         except OSError:
             port = 0
-    return {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+    return str(port)
 
 
 def launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:

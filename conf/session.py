@@ -22,7 +22,16 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError, pip_install
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import SUPPORTED_SPARK, java_problem, spark_problem
-from .jvm import CLASS_PATH, OPTIONS, ClassArchive, check_reach, here_alone, java_options, launch
+from .jvm import (
+    CLASS_PATH,
+    OPTIONS,
+    ClassArchive,
+    check_pages_are_local,
+    check_reach,
+    java_options,
+    launch,
+    pages_port,
+)
 from .locations import is_client
 from .process_identity import cores as cores_here
 from .progress import progress
@@ -101,6 +110,7 @@ _LOOKED_AT = (
 
 _log = logging.getLogger(__name__)
 _CLIENT_PACKAGES = ("grpc", "grpc_status", "zstandard")
+_PAGES = "spark.ui.enabled"
 _REMOTE, _TOKEN = "spark.remote", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # Sessions, by application, for which the data source was registered.
 _known: dict[str, set[str]] = {}
@@ -114,13 +124,18 @@ def preset() -> dict[str, str]:
         # A batch waits for the loopback interface some dozen times otherwise.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
-        "spark.ui.enabled": "false",
+        _PAGES: "false",
         "spark.ui.showConsoleProgress": "false",
     }
 
 
 def session(
-    app_name: str = "upstream", *, master: str | None = None, jvm_log: str | None = None, **conf: Any
+    app_name: str = "upstream",
+    *,
+    master: str | None = None,
+    jvm_log: str | None = None,
+    spark_ui: bool = False,
+    **conf: Any,
 ) -> SparkSession:
     """Return a Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
 
@@ -133,8 +148,11 @@ def session(
     jvm_log : str, optional
         A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in
         a process group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
+    spark_ui : bool
+        Serve Spark's pages. They have no password: all users of this machine can read the environment and the plans
+        there, and a web site can by DNS rebinding.
     **conf
-        Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": False})``. So do those given to
+        Spark settings, which win over the preset: ``session(**{"spark.ui.port": 4050})``. So do those given to
         spark-submit and those in Spark's own ``spark-defaults.conf``. With ``spark.remote``, or the environment
         variable ``SPARK_REMOTE``, the session is a client of Spark Connect: ``local[*]`` starts a server here, and
         ``sc://host:port`` names another one.
@@ -149,7 +167,7 @@ def session(
         No Java or a wrong one; another Spark than 4.2; Delta's jars can neither be found nor fetched; a session is
         active that lacks what this needs; the packages of Spark Connect are not installed.
     OptionError
-        A name in `conf` is not a Spark setting.
+        A name in `conf` is not a Spark setting, or ``SPARK_LOCAL_IP`` would show Spark's pages to other machines.
 
     Examples
     --------
@@ -162,6 +180,7 @@ def session(
     own = _as_settings(conf)
     if master is not None:
         own["spark.master"] = master
+    own |= {_PAGES: "true"} if spark_ui else {}
     active = SparkSession.getActiveSession()
     if active is not None:
         register_data_source(active)
@@ -192,7 +211,7 @@ def session(
     if started_by_submit and given.get("spark.master", "local").startswith("local"):
         use_installed_pyspark()
 
-    settings = _settings(given, starts_jvm=starts_jvm)
+    settings = _settings(given, starts_jvm=starts_jvm, spark_ui=spark_ui)
     if remote:  # the JVM takes the token from the environment
         os.environ.setdefault(_TOKEN, settings.get("spark.connect.authenticate.token", "") or str(uuid.uuid4()))
     if SparkContext._gateway is None:  # PySpark itself starts the JVM of a server without these settings
@@ -219,13 +238,16 @@ def _refuse(problem: str | None) -> None:
         raise EnvironmentMissingError(problem)
 
 
-def _settings(given: Mapping[str, str], *, starts_jvm: bool) -> dict[str, str]:
+def _settings(given: Mapping[str, str], *, starts_jvm: bool, spark_ui: bool) -> dict[str, str]:
     """Return the settings of a session: the user's, and the preset."""
     master = given.get("spark.master", "local[*]")
     settings = {**preset(), **environment_of_workers(), **_for_machine(master)}
-    in_one_jvm = starts_jvm and given.get("spark.master", "local").startswith("local")
-    if in_one_jvm:
-        settings |= here_alone()
+    local = master.startswith("local")
+    in_one_jvm = starts_jvm and local
+    if spark_ui and local:
+        check_pages_are_local()
+    if in_one_jvm and given.get(_PAGES) == "true":
+        settings["spark.ui.port"] = pages_port()
     always = {"spark.jars", "spark.sql.extensions", OPTIONS}
     jars, archive = _jars(given), None
     if starts_jvm:
@@ -374,7 +396,7 @@ def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
         raise OptionError(
             f"{', '.join(map(repr, wrong))} is not a Spark setting",
             expected="names that begin with 'spark.'",
-            hint='write session(**{"spark.ui.enabled": False})',
+            hint='write session(**{"spark.ui.port": 4050})',
         )
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value) for name, value in conf.items()

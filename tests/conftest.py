@@ -147,7 +147,6 @@ def spark(tmp_path_factory):
             "spark.sql.shuffle.partitions": 2,
             "spark.default.parallelism": 2,
             "spark.sql.warehouse.dir": home / "warehouse",
-            "spark.ui.enabled": False,
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
         },
     )

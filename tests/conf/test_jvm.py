@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 from kit.programs import run, run_python
 
+from upstream.conf.errors import OptionError
 from upstream.conf.java import java_program
-from upstream.conf.jvm import OPTIONS, ArchiveBasis, ClassArchive, here_alone, java_options
+from upstream.conf.jvm import (
+    OPTIONS,
+    ArchiveBasis,
+    ClassArchive,
+    check_pages_are_local,
+    java_options,
+    pages_port,
+)
 
 # A JVM of this session, and whether it has mapped an archive.
 SESSION = """
@@ -113,13 +121,15 @@ def test_a_session_maps_the_archive_that_an_earlier_one_has_made_in_the_backgrou
     assert "shared" not in done.stdout + done.stderr, "nothing about archives"
 
 
-def test_sparks_pages_are_for_this_machine_alone(monkeypatch):
+def test_sparks_pages_take_a_free_port_and_no_address_that_others_reach(monkeypatch):
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert here_alone(port) == {"spark.ui.enabled": "true", "spark.ui.port": "0"}
-    assert here_alone(port)["spark.ui.port"] == str(port)
+        assert pages_port(port) == "0"
+    assert pages_port(port) == str(port)
+    check_pages_are_local()
     monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.5")
-    assert here_alone() == {}, "the user's address is one that others reach"
+    with pytest.raises(OptionError, match=r"no password, to other machines.*unset SPARK_LOCAL_IP"):
+        check_pages_are_local()

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.spark
 
 def test_preset_is_in_force(spark):
     assert missing(spark) == []
+    assert spark.sparkContext.uiWebUrl is None, "Spark's pages have no password"
     for name, value in preset().items():
         assert spark.conf.get(name) == value, name
     assert spark.range(8).repartition(3).count() == 8
@@ -70,7 +71,7 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
         import json, os, pyspark, socket, sys
         from upstream.conf.errors import EnvironmentMissingError
         from upstream.conf.session import missing, session
-        spark = session("mine", master="local[3]", **{"spark.sql.extensions": "",
+        spark = session("mine", master="local[3]", spark_ui=True, **{"spark.sql.extensions": "",
                         "spark.databricks.delta.snapshotPartitions": 5})
         assert spark.range(100).repartition(4).selectExpr("sum(id)").collect()[0][0] == 4950
         names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions",
@@ -103,7 +104,7 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path):
     printed, refused = done.stdout.splitlines()
     assert "the cluster spark://127.0.0.2:7077 cannot reach this process" in refused
     *reported, pages, collectors = json.loads(printed)
-    assert pages == ["127.0.0.1", 0, errno.ECONNREFUSED, False], "Spark's pages are on, for this machine alone"
+    assert pages == ["127.0.0.1", 0, errno.ECONNREFUSED, False], "Spark's pages are for this machine alone"
     assert reported == [[], ["mine", "local[3,2]", "7", "5"], worker]
     assert "Copy" in collectors, "the preset's collector of a small heap"
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
