@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,39 @@ def newest_version(folder: TableFolder) -> int | None:
     """Return the last version in a table's log; None without a log."""
     names = (name for name in folder.names(_LOG) if name.endswith(".json") and name[:-5].isdigit())
     return max((int(name[:-5]) for name in names), default=None)
+
+
+_LISTED = re.compile(r"(\d{20})\.(?:json|(checkpoint)\..+)")
+
+
+def check_log(folder: TableFolder) -> None:
+    """Refuse a log on a disk without its first entries, or with an entry that is no file: delta-rs reads fewer rows."""
+    if not folder.is_local:
+        return
+    entries: list[int] = []
+    checkpoints: list[int] = []
+    try:
+        with os.scandir(os.path.join(folder.location, _LOG)) as listed:
+            for each in listed:
+                match = _LISTED.fullmatch(each.name)
+                if match is None:
+                    continue
+                if not each.is_file() and os.path.exists(each.path):
+                    raise _damaged(folder, f"{each.name} is no file")
+                (checkpoints if match[2] else entries).append(int(match[1]))
+    except OSError:
+        return  # no log, which delta-rs reports
+    first = min(entries, default=0)
+    if first and max(checkpoints, default=-1) < first - 1:
+        raise _damaged(folder, f"it begins with version {first}, and no checkpoint has the versions before")
+
+
+def _damaged(folder: TableFolder, what: str) -> TableError:
+    return TableError(
+        f"the log of the table at {folder.location} is damaged: {what}",
+        expected="a file for each version since the last checkpoint, or since version 0",
+        hint="restore the file from a copy",
+    )
 
 
 def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Action]:
@@ -233,10 +267,10 @@ class LiveFiles:
 
 
 def has_early_times(table: DeltaTable, schema: Any) -> bool:
-    """Return whether the log proves that all times of a loaded table are in the years 1678 to 2261.
+    """Return whether the log proves that times of a loaded table are in the years 1900 to 2261, and dates not earlier.
 
-    Spark writes times in nanoseconds, and many readers misread times beyond those years. The table has no column
-    mapping.
+    Spark writes times in nanoseconds, and many readers misread times beyond those years. Days of old files may be
+    those of another calendar. The table has no column mapping.
     """
     divided = table.metadata().partition_columns  # of these the log has the values themselves
     paths = list(_times_in({"fields": [field for field in schema["fields"] if field["name"] not in divided]}))
@@ -249,16 +283,24 @@ def has_early_times(table: DeltaTable, schema: Any) -> bool:
 
 
 _STATS = ("min", "max", "null_count")
-_EARLIEST, _LATEST = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (1678, 2262))
+_EARLIEST, _LATEST = (dt.datetime(year, 1, 1, tzinfo=dt.timezone.utc) for year in (1900, 2262))
 
 
 def _is_early(actions: pa.Table, path: str) -> bool:
     low, high, nulls = (actions.column(f"{kind}.{path}") for kind in _STATS)
-    if not pa.types.is_timestamp(low.type):
+    if pa.types.is_date32(low.type):
+        within = pc.greater_equal(low, pa.scalar(_EARLIEST.date(), low.type))
+    elif pa.types.is_timestamp(low.type):
+        within = pc.and_(
+            pc.greater_equal(low, pa.scalar(_EARLIEST, low.type)), pc.less(high, pa.scalar(_LATEST, low.type))
+        )
+    else:
         return False
-    within = pc.and_(pc.greater_equal(low, pa.scalar(_EARLIEST, low.type)), pc.less(high, pa.scalar(_LATEST, low.type)))
     known = pc.or_kleene(within, pc.equal(nulls, actions.column("num_records")))
     return pc.all(known, skip_nulls=False).as_py() is True
+
+
+_TIMES = frozenset({"timestamp", "date"})
 
 
 def _times_in(kind: Any, path: str = "") -> Iterator[str]:
@@ -267,5 +309,5 @@ def _times_in(kind: Any, path: str = "") -> Iterator[str]:
         inner, where = field["type"], f"{path}{field['name']}"
         if isinstance(inner, dict) and inner["type"] == "struct":
             yield from _times_in(inner, f"{where}.")
-        elif inner == "timestamp" or (isinstance(inner, dict) and "timestamp" in kinds_in(inner)):
+        elif not _TIMES.isdisjoint(kinds_in(inner)):
             yield where

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, TableError
 from ..conf.locations import absolute_location
@@ -17,7 +21,7 @@ from ..storage.folder import TableFolder
 from .column_mapping import MODE, is_mapped, kinds_in, physical_name, physical_number
 from .deletion_vectors import read_vector
 from .latest_table import ROW_KEY_PROPERTY
-from .log import LiveFiles, LogReplay, has_early_times
+from .log import LiveFiles, LogReplay, check_log, has_early_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,6 +65,9 @@ Json = Any
 Alive = npt.NDArray[np.bool_]
 _BATCH = 1 << 17
 _NUMBER = b"PARQUET:field_id"
+_CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
+# From here on, both calendars and all time zones count alike.
+_SAME_FROM = {"date32[day]": -141_427, "timestamp[us]": -2_208_988_800_000_000}  # 1582-10-15, 1900-01-01
 
 
 def read_rows(
@@ -85,8 +92,9 @@ def read_rows(
     alive_in = _alive_rows(table, folder)
     for at in range(len(live.paths)) if files is None else files:
         path = live.paths[at]
-        where, filesystem = folder.place(path.removeprefix("file:"))
+        where, filesystem = folder.place(_local(path))
         with open_parquet(where, filesystem) as file:
+            is_old = has_old_calendar(file.metadata)
             alive = alive_in(path, file.metadata.num_rows)
             found = _matched(read, list(file.schema_arrow), by_number=by_number)
             start = 0
@@ -94,11 +102,15 @@ def read_rows(
                 of_table = [
                     pa.repeat(pa.scalar(values[field.name][at], field.type), len(batch))
                     if field.name in values
-                    else batch.column(found[field.name][0].name).view(found[field.name][1]).cast(field.type)
+                    else _as_declared(
+                        batch.column(found[field.name][0].name), found[field.name][1], fields[field.name], field
+                    )
                     if field.name in found
                     else pa.nulls(len(batch), field.type)
                     for field in wanted
                 ]
+                if is_old:
+                    _check_calendar(table, path, of_table)
                 # Polars counts the rows of a frame by its columns.
                 rows = pa.table(of_table or [pa.nulls(len(batch))], schema=wanted if of_table else _NO_COLUMN)
                 yield rows if alive is None else rows.filter(pa.array(alive[start : start + len(batch)]))
@@ -106,6 +118,47 @@ def read_rows(
 
 
 _NO_COLUMN = pa.schema([("", pa.null())])
+
+
+def _as_declared(column: pa.Array, kind: pa.DataType, described: Json, field: pa.Field) -> pa.Array:
+    """Return a file's column in the table's type, CHAR padded as Spark reads it."""
+    width = _CHAR.fullmatch(described.get("metadata", {}).get(_CHAR_PROPERTY, ""))
+    made = column.view(kind).cast(field.type)
+    return made if width is None else pc.utf8_rpad(made, int(width[1]))
+
+
+_CHAR_PROPERTY = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def _check_calendar(table: DeltaTable, path: str, columns: Sequence[pa.Array]) -> None:
+    """Refuse early times of a file in the calendar before Spark 3, whose days are others."""
+    if any(map(_has_early, columns)):
+        raise TableError(
+            f"the file {path} of the table at {table.table_uri} has dates before 1582-10-15, or times before 1900, in "
+            "the calendar of Spark before version 3",
+            expected="such times in the Gregorian calendar",
+            hint="rewrite the table with Spark: it reads them right, and writes the new calendar by default",
+        )
+
+
+def _has_early(column: pa.Array) -> bool:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return any(map(_has_early, column.flatten()))
+    if pa.types.is_list(kind):
+        return _has_early(column.flatten())
+    if pa.types.is_map(kind):
+        return _has_early(column.keys) or _has_early(column.items)
+    bound = _SAME_FROM.get(str(kind).replace(", tz=UTC", ""))
+    if bound is None:
+        return False
+    least = pc.min(column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).as_py()
+    return least is not None and least < bound
+
+
+def _local(path: str) -> str:
+    """Return the path of a file in the table's folder, or elsewhere on a disk."""
+    return re.sub("^file:(?://)?", "", path)
 
 
 def _folder_of(table: DeltaTable) -> TableFolder:
@@ -129,7 +182,7 @@ def _alive_rows(table: DeltaTable, folder: TableFolder) -> Callable[[str, int], 
     root = unquote(urlsplit(table.table_uri).path).rstrip("/")
 
     def alive(path: str, rows: int) -> Alive | None:
-        at = places.get(path if path.startswith("/") else f"{root}/{path}")
+        at = places.get(os.path.join(root, _local(path)))
         if at is None:
             return None
         told = kept.column("selection_vector")[at].values.to_numpy(zero_copy_only=False)
@@ -216,8 +269,9 @@ _OF_POLARS = {"deletionVectors", "timestampNtz"}
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
     """Return a lazy frame of a table's rows.
 
-    Polars (2.1) refuses column mapping and harmless features, and moves Spark's times beyond the year 2262 to that
-    year. Such a table is read file by file, with only the columns needed.
+    Polars (2.1) refuses column mapping, harmless features, and absolute paths, shows deleted rows of files whose
+    paths have a percent sign, and moves Spark's times beyond the year 2262 to that year. Such a table is read file by
+    file, with only the columns needed.
     """
     import polars as pl
     from polars.io.plugins import register_io_source
@@ -225,7 +279,8 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
     check_readable(table)
     features = set(table.protocol().reader_features or ())
     mapped = is_mapped(table.metadata().configuration)
-    if not mapped and features <= _OF_POLARS and has_early_times(table, json.loads(table.schema().to_json())):
+    schema = json.loads(table.schema().to_json())
+    if not mapped and features <= _OF_POLARS and _suits_polars(table, schema) and has_early_times(table, schema):
         return pl.scan_delta(table)
 
     def rows(
@@ -243,6 +298,33 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
     return register_io_source(rows, schema=pl.DataFrame(empty).schema)
 
 
+def _suits_polars(table: DeltaTable, schema: Json) -> bool:
+    """Return whether Polars reads the paths, partitions, and padded columns of a table as they are meant."""
+    divided = table.metadata().partition_columns
+    for field in schema["fields"]:
+        if field["name"] in divided and field["type"] == "binary":
+            return False
+        if _CHAR.fullmatch(field["metadata"].get(_CHAR_PROPERTY, "")):
+            return False
+    return not any("%" in path or ":" in path or path.startswith("/") for path in LiveFiles.of(table).paths)
+
+
+@contextlib.contextmanager
+def reading(table: DeltaTable) -> Generator[None]:
+    """Raise a TableError if a file of a table is gone or damaged."""
+    import polars as pl
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (OSError, DeltaError, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise TableError(
+            f"the table at {table.table_uri} cannot be read: {_folder_of(table).masked(error).strip().splitlines()[0]}",
+            expected="the files of its last version, unchanged",
+            hint="restore the file from a copy, or go back to a version without it (RESTORE in Spark)",
+        ) from error
+
+
 _OWN = "_upstream_"
 
 
@@ -258,7 +340,8 @@ def read_columns(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:
     whole = pa.schema(table.schema().to_arrow())
     wanted = _named(table, whole.names, columns)
     empty = pa.schema([whole.field(name) for name in wanted]).empty_table()
-    return pa.concat_tables([empty, *read_rows(table, wanted)])
+    with reading(table):
+        return pa.concat_tables([empty, *read_rows(table, wanted)])
 
 
 def users_columns(table: DeltaTable, names: Sequence[str]) -> list[str]:
@@ -275,12 +358,16 @@ def _named(table: DeltaTable, names: Sequence[str], columns: Sequence[str] | Non
     return wanted
 
 
+_MOST_SAID = 300  # the kernel may show the whole log
+
+
 def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
     """Open the table in a folder; raise a TableError if there is none."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     folder = TableFolder(absolute_location(path), storage or {})
+    check_log(folder)
     try:
         return DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
     except TableNotFoundError:
@@ -288,5 +375,9 @@ def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTabl
             f"there is no table in {path}", expected="the path of a table", hint="check the path"
         ) from None
     except (DeltaError, OSError) as error:
-        said = folder.masked(error).strip().splitlines()[0]
-        raise TableError(f"the table in {path} cannot be opened: {said}", expected="a Delta table") from error
+        said = folder.masked(error).strip().splitlines()[0][:_MOST_SAID]
+        raise TableError(
+            f"the table in {path} cannot be opened: {said}",
+            expected="a Delta table with a whole log",
+            hint="restore the broken file of _delta_log from a copy",
+        ) from error

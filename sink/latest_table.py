@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import TableError
 from ..conf.locations import absolute_location
 from ..conf.options import duration_argument, path_argument
-from ..delta_format.scan import open_table, read_columns, scan_columns
+from ..delta_format.scan import open_table, read_columns, reading, scan_columns
 from ..storage.folder import TableFolder
 from .admin.check import CheckReport, check_table
 from .admin.erase import Erasure, erase_key, key_bucket
@@ -93,7 +93,7 @@ class LatestTable:
         Raises
         ------
         TableError
-            There is no table, or it cannot be opened.
+            There is no table, or it cannot be read.
         OptionError
             The table lacks a column.
 
@@ -119,7 +119,7 @@ class LatestTable:
         Raises
         ------
         TableError
-            There is no table, or it cannot be opened.
+            There is no table, or it cannot be read.
         OptionError
             The table lacks a column.
 
@@ -128,7 +128,9 @@ class LatestTable:
         >>> table.to_polars(["vehicle_id", "speed"]).sort("vehicle_id").rows()
         [(1, 10.0), (2, 20.0), (3, 0.0)]
         """
-        return self.scan(columns).collect()
+        table = open_table(self.path, self._storage)
+        with reading(table):
+            return scan_columns(table, columns).collect()
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read the newest row of each key, in the table's types.
@@ -145,7 +147,7 @@ class LatestTable:
         Raises
         ------
         TableError
-            There is no table, or it cannot be opened.
+            There is no table, or it cannot be read.
         OptionError
             The table lacks a column.
 
@@ -171,7 +173,7 @@ class LatestTable:
         Raises
         ------
         TableError
-            There is no table, or it cannot be opened.
+            There is no table, or it cannot be read.
         OptionError
             The table lacks a column.
 

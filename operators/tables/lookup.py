@@ -18,6 +18,7 @@ from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.frames import some_at_once
 from ...core.rows.system_column import SYSTEM, passing_mask
+from ...delta_format.log import check_log
 from ...delta_format.scan import check_readable, scan_table
 from ...storage.folder import TableFolder
 from ..joins.pair_kernel import SortedRows, equal_keys, is_exact, matches, sorted_rows
@@ -106,6 +107,7 @@ def _opened(location: str, storage: Mapping[str, str], version: int | None = Non
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     folder = TableFolder(location, storage)
+    check_log(folder)
     try:
         table = DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
     except TableNotFoundError:

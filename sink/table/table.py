@@ -25,7 +25,7 @@ from ...delta_format.latest_table import (
     SEQUENCE_PROPERTY,
     TIME_PROPERTY,
 )
-from ...delta_format.log import LiveFiles, LogReplay, entry_place
+from ...delta_format.log import LiveFiles, LogReplay, check_log, entry_place
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
 from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
@@ -222,6 +222,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
             if has_entry_after(target, version):
                 cached.table.update_incremental()
         else:
+            check_log(target.folder)
             table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
             log = LogReplay(target.folder)
             # In a store an entry is a request: there one reading of it serves both.
