@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .....conf.errors import SchemaError
 from .....core.rows.exact_integers import Int64s
-from .jsonlines import JsonFormat, JsonParser, why_not
+from .jsonlines import JsonFormat, JsonParser, has_null_line, why_not
 from .lines import Head
 
 ROW, OPERATION, SOURCE, KEY = "row", "op", "source", "key"
@@ -122,7 +122,7 @@ def _described(text: bytes) -> EventSchema | None:
         return None
     try:
         return _event_schema(_DECODER.raw_decode(text.decode())[0])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise pa.ArrowInvalid(f"the schema of the event is no schema of a change: {error!r}") from error
 
 
@@ -324,7 +324,7 @@ class ChangeEventParser(JsonParser):
 
     def parse(self, block: bytes) -> pa.Table:
         """Return the events of a block; raise ArrowInvalid for another object, or another type of a value."""
-        if b"\nnull" in block or block.lstrip().startswith(b"null"):
+        if has_null_line(block):
             block = _NULL_LINE.sub(_TOMBSTONE, block)
         if self._floats is not None and (b'NaN"' in block or b'Infinity"' in block):
             block = self._floats.sub(lambda found: found[1] + _WORD.sub(rb"\1", found[2]), block)

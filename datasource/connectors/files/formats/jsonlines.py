@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from .....conf.errors import SchemaError
@@ -95,6 +96,11 @@ def _expected(dtype: pa.DataType) -> tuple[type, ...]:
 
 
 _BOM = b"\xef\xbb\xbf"
+_FIRST = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*(.)", re.DOTALL)
+_NULL_FIRST, _NULL_LATER = re.compile(rb"[ \t\r\n]*null"), re.compile(rb"\n[ \t\r]*null")
+_LF = 10
+# Spark's types, and Python's recursion, reach no further.
+_MOST_DEEP = 100
 _CHANGED = re.compile(r"Column\(/?(.*?)\) changed from (\w+) to (\w+)")
 _FAILED = re.compile(r"Failed to convert JSON to (.+?), couldn't parse:(.*)", re.DOTALL)
 _JSON_WORDS = {"object": "an object", "array": "an array", "null": "null"}
@@ -119,7 +125,7 @@ class JsonFormat(LineFormat):
             pass
         lines = [line for line in sample.split(b"\n") if line.strip() and _is_object(line)]
         try:
-            sample = b"\n".join(lines) + b"\n"
+            sample = b"\n".join(lines or [line for line in sample.split(b"\n") if line.strip()][:1]) + b"\n"
             return _whole_numbers(_read(sample), sample)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise SchemaError(
@@ -161,8 +167,7 @@ class JsonParser(LineParser):
                 raise pa.ArrowInvalid("the text is not UTF-8") from error
         if not block.strip():
             return self._schema.empty_table()
-        if b"\nnull" in block or block.lstrip().startswith(b"null"):
-            # Arrow's parser takes such a line for a row of nulls, and where it comes first the process ends with it.
+        if has_null_line(block):  # which Arrow takes for a row of nulls
             raise pa.ArrowInvalid("the line is null and not an object")
         table = _read(block, self._schema)
         for name, dtype in self._times.items():
@@ -197,9 +202,21 @@ class JsonParser(LineParser):
         return converted
 
 
+def has_null_line(block: bytes) -> bool:
+    """Return whether a line begins with null."""
+    return _NULL_FIRST.match(block) is not None or _NULL_LATER.search(block) is not None
+
+
 def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
+    """Return the rows of a block that has one; without a schema, of all members. Raise ArrowInvalid."""
     import pyarrow.json as json
 
+    # Arrow ends the process where a block begins with null, even after a byte order mark, or where a type is too deep.
+    first = _FIRST.match(block)
+    if first is not None and first.group(1) != b"{":
+        raise pa.ArrowInvalid("the line does not begin with an object")
+    if schema is None and _depth(block) > _MOST_DEEP:
+        raise pa.ArrowInvalid(f"values are nested deeper than {_MOST_DEEP} levels")
     # One block: pyarrow would infer types from the first alone, and lose its place in the next.
     return json.read_json(
         pa.BufferReader(block),
@@ -208,6 +225,15 @@ def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
         ),
     )
+
+
+def _depth(block: bytes) -> int:
+    """Return how deep the brackets of a line are nested at most, those within text included."""
+    data = np.frombuffer(b"\n" + block, np.uint8)
+    marks = data[np.isin(data, np.frombuffer(b"\n[]{}", np.uint8))]
+    lines = marks == _LF
+    depth = np.cumsum(np.where(lines, 0, np.where(marks & 2, 1, -1)))
+    return int((depth - depth[np.maximum.accumulate(np.where(lines, np.arange(len(marks)), 0))]).max())
 
 
 def _whole_numbers(table: pa.Table, sample: bytes) -> pa.Schema:

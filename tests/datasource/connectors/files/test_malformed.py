@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.malformed_rows import Reported
 
+from upstream.conf.errors import SchemaError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.files.formats import lines
+from upstream.datasource.connectors.files.formats.debezium import ChangeEventFormat
 from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
 from upstream.datasource.connectors.files.formats.lines import Head, LineParser, parse_lines
 from upstream.datasource.connectors.files.formats.separated_values import DelimitedFormat, DelimitedParser
@@ -139,3 +141,28 @@ def test_many_malformed_lines(tmp_path, folder, follow, kind, count):
     assert rows == 0
     assert count_dead_letters(folder_at(str(tmp_path / "q"))) == count
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+BAD_STARTS = [
+    b"null", b" \tnull", b"nulll", b"\xef\xbb\xbfnull", b"\xef\xbb\xbf\xef\xbb\xbfnull", b"true", b"1", b'"x"', b"[]",
+    b"[null]", b"\x00", b"\xef\xbb\xbf\xef\xbb\xbf", b'{"i":' + b"[" * 20_000 + b"]" * 20_000 + b"}",
+    b'{"i":1,"x":' + b'[{"x":' * 10_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [JsonFormat, ChangeEventFormat])
+@pytest.mark.parametrize("line", BAD_STARTS, ids=lambda line: repr(line[:12]))
+def test_no_line_ends_the_process(make, line):
+    event = b'{"op":"c","after":{"i":1},"source":{"f":"a"}}' if make is ChangeEventFormat else b'{"i":1}'
+    for block in (line, line + b"\n" + event, event + b"\n" + line, event + b"\n" + line + b"\n" + event):
+        form = make()
+        if event in block:
+            schema = form.infer(block, Head(0))
+            reported = Reported()
+            pieces, count = parse_lines(form.parser(Head(0), schema, None), block, 0, reported, lambda _: ("", None))
+            rows = [row for table, _ in pieces for row in table.to_pylist()]
+            assert count == len(rows) + len(reported)
+            assert len(reported) == (0 if make is ChangeEventFormat and line in (b"null", b" \tnull") else 1)
+        else:
+            with pytest.raises((SchemaError, pa.ArrowInvalid)):
+                form.infer(block, Head(0))
