@@ -164,5 +164,5 @@ def running_queries(session: SparkSession) -> dict[str, str]:
     java: Any = session._jsparkSession
     if context.sc().isStopped():
         raise RuntimeError("Spark has been stopped")
-    found = java.sharedState().activeStreamingQueries().values().toArray()
-    return {str(each.id().toString()): str(each.resolvedCheckpointRoot()) for each in found}
+    found = java.sharedState().activeStreamingQueries()
+    return {str(each.toString()): str(found[each].resolvedCheckpointRoot()) for each in found.keySet().toArray()}
