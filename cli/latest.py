@@ -27,13 +27,12 @@ from ..conf.units import format_duration_us, now_us
 from ..core.feedback.offsets import OffsetBook
 from ..core.rows.system_column import SYSTEM
 from ..datasource.options import reads_changes
-from ..delta_format.append_table import count_dead_letters
 from ..sink.figures.waits import waits_for
 from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .live import LiveLine, TimeEstimate, delay_text, resume_text
 from .options import duration, spark_session
-from .status import commit_line
+from .status import commit_line, print_letters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,7 +99,7 @@ def follow(job: LatestJob, console: Console, log: Path, until: threading.Event |
         line, ended = _run(job, spark, console, stop, until or threading.Event())
     if not job.as_json:
         console.print(line.farewell())
-    _say_what_was_set_aside(job, console)
+    print_letters(console, [TableFolder(job.dead_letters, job.storage)])
     return 0 if ended else stop.code(interrupts=job.once or until is not None)
 
 
@@ -368,14 +367,6 @@ def _show(bar: Progress, task: Any, text: str, remaining: TimeEstimate | None, n
         bar.update(task, description=text, left=left)
     else:
         bar.update(task, description=text, total=1, completed=fraction, left=left)
-
-
-def _say_what_was_set_aside(job: LatestJob, console: Console) -> None:
-    rows = count_dead_letters(TableFolder(job.dead_letters, job.storage))
-    if rows:
-        console.print(
-            f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.dead_letters}, with reasons."
-        )
 
 
 class _Stop:

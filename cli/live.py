@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 
 from ..conf.units import format_duration_us
-from ..core.feedback.offsets import resume_point
+from ..core.feedback.offsets import SourceCounts, resume_point
 from ..sink.figures.freshness import JournaledBatch
 from ..sink.figures.summary import CommitSummary
 from ..sink.figures.waits import complete_to
@@ -67,7 +67,7 @@ class LiveLine:
         parts.append(f"{short_count(self.superseded)} superseded")
         if self.conflicts:
             parts.append(self._conflicting(short_count(self.conflicts)))
-        parts += how_rows_came(self.last)
+        parts += how_rows_came(self.last.sources)
         if self.last.staleness is not None:
             p50, p99 = self.last.staleness.p50, self.last.staleness.p99
             then = " at the last commit" if self.delay else ""
@@ -120,9 +120,8 @@ class LiveLine:
         return f"{self.last.target if self.last else ''} met in {share} %"
 
 
-def how_rows_came(summary: CommitSummary) -> list[str]:
+def how_rows_came(counts: SourceCounts | None) -> list[str]:
     """Return the counts of late and of suspect rows, if above 0."""
-    counts = summary.sources
     if counts is None:
         return []
     unusual = ((counts.late, "late"), (counts.suspects, "suspect"))

@@ -18,13 +18,15 @@ from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
 from ..conf.units import now_us
 from ..core.feedback.offsets import SourceCounts, journaled_counts
+from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
 from ..storage.atomic_write import replace_text
 from ..storage.folder import folder_at
 from ..workbench import made
 from .failures import INTERRUPTED, MISUSED, CommandFailure, with_log
-from .live import delay_text, resume_text
+from .live import delay_text, how_rows_came, resume_text
 from .options import Log, Master, SparkConf, SparkUi, StorageOptions, name_values, spark_session, storage_options
 from .serve import workbench_beside
+from .status import print_counts, print_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -100,13 +102,12 @@ def run(
             query = job.start(batch_duration=batch_duration, **trigger)
             messages.print(f"Running {len(statements)} definitions. Checkpoint: {place}", markup=False)
             try:
-                counts = _wait(query, place, messages)
+                print_counts(messages, _wait(query, place, messages))
                 code = 0
-                if counts is not None and counts.hint:
-                    messages.print(counts.hint, markup=False, soft_wrap=True)
             except KeyboardInterrupt:
                 code = INTERRUPTED if once else 0
             query.stop()
+            print_letters(messages, letter_folders(None, place, storage))
             _print_tables(job, storage)
         return code
 
@@ -224,8 +225,10 @@ def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> SourceCou
             delay = delay_text(place, now_us())
             if last is not None:
                 counts = journaled_counts(place, last.batchId)
-                rows = "" if counts is None else f", {counts.received:,} rows read"
-                line.show(f"batch {last.batchId}{rows}" + (f"; {delay}" if delay else ""))
+                rows = [] if counts is None else [f"{counts.received:,} rows read", *how_rows_came(counts)]
+                letters = dead_letter_figures(letter_folders(None, checkpoint, {})).rows
+                facts = [f"batch {last.batchId}", *rows, *([f"{letters:,} dead letters"] if letters else [])]
+                line.show(", ".join(facts) + (f"; {delay}" if delay else ""))
             elif delay:
                 line.show(delay)
     last = query.lastProgress

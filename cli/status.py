@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.units import format_duration_us, now_us
+from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
 from ..sink.figures.waits import bound_text, complete_to, feed_lines
 from .failures import MISUSED, CommandFailure
 from .live import how_rows_came, short_count
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from ..core.feedback.offsets import SourceCounts
     from ..sink.figures.summary import CommitSummary
+    from ..storage.folder import TableFolder
 
 
 # The commits that are read to find how long a feed has held the others back.
@@ -132,7 +135,7 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     except TableError:
         if Journal(location).settings() is None:
             raise
-        _print_queries(location, as_json=as_json, console=console)
+        _print_queries(location, as_json=as_json, storage=storage, console=console)
         return
     commits = recent_commits(path, table.version(), storage)
     last = commits[-1][1] if commits else None
@@ -160,11 +163,18 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     ago = format_duration_us(fresh.since_commit_us)
     keys = "" if last.keys is None else f"{last.keys:,} keys; "
     console.print(f"{keys}complete to {complete_to(last)}; last commit {ago} ago, batch {last.batch_id}")
-    console.print(", ".join([_applied(last), *how_rows_came(last)]))
+    console.print(", ".join([_applied(last), *how_rows_came(last.sources)]))
     for line in feed_lines([summary for _, summary in commits]):
         console.print(line, style="dim")
     if last.sources is not None and last.sources.hint:
         console.print(last.sources.hint)
+    print_letters(console, letter_folders(location, checkpoint, storage))
+
+
+def print_letters(console: Console, folders: Sequence[TableFolder]) -> None:
+    """Print how many rows are dead letters, the first reason, and where they are; nothing if there are none."""
+    if text := dead_letter_figures(folders).text:
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def print_prometheus(path: str, storage: Mapping[str, str]) -> None:
@@ -184,10 +194,12 @@ def print_prometheus(path: str, storage: Mapping[str, str]) -> None:
     sys.stdout.write(text(found).decode())
 
 
-def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
+def _print_queries(checkpoint: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     from rich.table import Table
 
     from ..api.queries import queries
+    from ..core.feedback.offsets import journaled_counts, noted_batches
+    from ..storage.folder import TableFolder
 
     frame = queries(checkpoint=checkpoint).list()
     if as_json:
@@ -208,6 +220,23 @@ def _print_queries(checkpoint: str, *, as_json: bool, console: Console) -> None:
             age += f", {format_duration_us(max(now_us() - committed_at.timestamp() * 1e6, 0))} ago"
         table.add_row(name, f"{weight:g}", state, since, age, "" if waiting is None else f"{waiting:.1f} s", text)
     console.print(table)
+    folder = TableFolder(checkpoint, storage)
+    last = max(noted_batches(folder, "commits"), default=None)
+    if last is not None:
+        print_counts(console, journaled_counts(folder, last))
+    print_letters(console, letter_folders(None, checkpoint, storage))
+
+
+def print_counts(console: Console, counts: SourceCounts | None) -> None:
+    """Print how many rows of a job's sources came late, and what became of them; then the hint on suspect rows."""
+    if counts is not None and counts.late:
+        console.print(
+            f"{counts.late:,} of {counts.received:,} rows came late: LATEST keeps the newer row of a key, and windows "
+            "that have closed leave them out.",
+            soft_wrap=True,
+        )
+    if counts is not None and counts.hint:
+        console.print(counts.hint, markup=False, soft_wrap=True)
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -311,7 +340,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dic
         grid.add_row(*map(cell, row))
     console.print(grid)
     summaries = [each for _, each in recent_commits(path, version, storage)]
-    facts = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
+    facts = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1].sources)] if summaries else []
     console.print(", ".join([f"{len(rows):,} of {found:,} rows; version {version}", *facts]), style="dim")
     for line in feed_lines(summaries):
         console.print(line, style="dim", highlight=False)

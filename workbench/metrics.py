@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import threading
 import time
 from collections import Counter
@@ -16,13 +15,13 @@ import numpy as np
 from ..conf.errors import OptionError, UpstreamError
 from ..conf.units import format_duration_us, now_us, parse_duration_us
 from ..core.feedback.ages import Ages, Staleness
-from ..core.feedback.checkpoint_layout import dead_letters_folder, operator_folder
+from ..core.feedback.checkpoint_layout import operator_folder
 from ..core.feedback.offsets import noted_batches
 from ..core.feedback.reports import REPORTS, read_reports
-from ..delta_format.append_table import count_dead_letters
 from ..delta_format.latest_table import NOTHING_YET
-from ..delta_format.log import LogReplay, entry_place, newest_version
+from ..delta_format.log import entry_place
 from ..hosting.host_lease import writer_lease
+from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
 from ..sink.figures.freshness import Freshness, JournaledBatch, freshness
 from ..sink.figures.summary import CommitSummary, complete_up_to_us
 from ..sink.figures.waits import has_ended
@@ -160,32 +159,12 @@ class NearbyFigures:
             return cls(
                 writer=lease is not None and not lease.has_ended(now_us),
                 checkpoint=checkpoint,
-                dead_letters=_dead_letters(folder, checkpoint),
+                dead_letters=dead_letter_figures(letter_folders(folder.location, place, folder.storage)).rows,
                 steps={} if checkpoint is None or table.last is None else batch_steps(checkpoint, table.last),
                 operators={} if checkpoint is None else dict(_operators(checkpoint)),
             )
         except (UpstreamError, OSError, ValueError) as failure:
             return cls(error=folder.masked(failure))
-
-
-def _dead_letters(folder: TableFolder, checkpoint: TableFolder | None) -> int:
-    places = [f"{folder.location}_dead_letters"]
-    if checkpoint is not None:
-        places.append(dead_letters_folder(checkpoint.location))
-    folders = [TableFolder(place, folder.storage) for place in places]
-    return sum(_letters(each.location, tuple(each.storage.items()), newest_version(each)) for each in folders)
-
-
-@functools.lru_cache(1 << 12)
-def _letters(location: str, storage: tuple[tuple[str, str], ...], version: int | None) -> int:
-    """Return the rows of a version, from its log alone: deltalake would add 30 MB to the server."""
-    if version is None:
-        return 0
-    folder = TableFolder(location, dict(storage))
-    log = LogReplay(folder)
-    log.follow(version)
-    rows = [json.loads(add.get("stats") or "{}").get("numRecords") for add in log.files.values()]
-    return count_dead_letters(folder) if None in rows else sum(rows)
 
 
 def batch_steps(checkpoint: TableFolder, summary: CommitSummary) -> dict[str, float]:

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
-from ..core.feedback.checkpoint_layout import dead_letters_folder
 from ..core.rows.buckets import bucket_of
 from ..delta_format.append_table import DEAD_LETTERS, dead_letter_table
 from ..delta_format.latest_table import BUCKET
 from ..delta_format.log import LiveFiles, LogReplay
 from ..delta_format.scan import open_table, read_rows, scan_table
 from ..sink.admin.erase import text_key
+from ..sink.figures.dead_letters import letter_folders
 from ..sink.table.contents import recorded_layout
-from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
     import polars as pl
@@ -240,7 +239,8 @@ def letters(table: WatchedTable, limit: int, offset: int, reason: str = "") -> d
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    places = [each for each in _letter_places(table) if each.names("_delta_log")]
+    folders = letter_folders(table.location, table.checkpoint, table.storage)
+    places = [each for each in folders if each.names("_delta_log")]
     until = time.monotonic() + _SECONDS
     found: list[pa.Table] = []
     total = seen = 0
@@ -278,13 +278,6 @@ def letters(table: WatchedTable, limit: int, offset: int, reason: str = "") -> d
         "complete": complete,
         "places": [each.location for each in places],
     }
-
-
-def _letter_places(table: WatchedTable) -> list[TableFolder]:
-    places = [f"{table.location}_dead_letters"]
-    if table.checkpoint is not None:
-        places += [dead_letters_folder(table.checkpoint), f"{table.checkpoint}_dead_letters"]
-    return [TableFolder(place, table.storage) for place in dict.fromkeys(places)]
 
 
 def routes(bench: Bench) -> list[Route]:

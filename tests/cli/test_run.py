@@ -47,13 +47,17 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     (tmp_path / "functions.py").write_text(module)
     for folder in ("shifts", "drivers"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "shifts" / "1.csv").write_text("bus,day\n7,2026-01-02\n8,2026-07-02\n")
+    (tmp_path / "shifts" / "1.csv").write_text("bus,day\n7,2026-01-02\n8,2026-07-02\n9,never\n")
     drivers = '{"bus": 7, "at": "2026-01-01T00:00:00Z", "name": "Ann"}\n'
     (tmp_path / "drivers" / "1.json").write_text(drivers + drivers.replace("7", "8"))
     run = ("run", "job.sql", "--to", "lake", "--once", "--master", "local[2]")
     first = run_command(*run, "--ui", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "The workbench is at http://127.0.0.1:" in first.stderr
+    letters = f"upstream show {tmp_path / 'lake_checkpoint' / 'dead_letters'}"
+    for printed in (first.stderr, done("status", tmp_path / "lake_checkpoint")):
+        assert "1 row is a dead letter of" in printed
+        assert letters in printed
     assert f"fleet  {len(expected(0))} rows, complete to 2016-11-24 " in first.stdout
     assert fleet(tmp_path) == expected(0)
 

@@ -17,7 +17,8 @@ export async function render(root, api) {
   const under = el("p", { class: "muted" }, "\u00a0");
   const state = el("span");
   const advice = el("p", { hidden: true });
-  const card = el("div", { class: "card verdict" }, state, sentence, advice, under);
+  const letters = el("p", { hidden: true });
+  const card = el("div", { class: "card verdict" }, state, sentence, advice, letters, under);
   const tiles = el("div", { class: "tiles" });
   root.append(card, tiles);
   const chart = new TimeChart(root, {
@@ -49,6 +50,12 @@ export async function render(root, api) {
       return;
     }
     const last = found.commit;
+    letters.hidden = !found.letters.rows;
+    if (found.letters.rows !== Number(card.dataset.letters)) {
+      card.dataset.letters = found.letters.rows;
+      const rows = found.letters.rows === 1 ? "1 dead letter" : `${count(found.letters.rows)} dead letters`;
+      replace(letters, el("a", { href: api.link("letters") }, rows), `, the first of ${found.letters.origin}: ${found.letters.reason}`);
+    }
     replace(under, "Last commit ", since(last.committed_at_us, api.now()), ` ago: version ${count(last.version)}, batch ${count(last.batch_id)}`, found.writer ? "" : "; no query writes now");
     // Figures of the last commit are grey once they say nothing about now.
     const ago = `at the last commit, ${duration(found.since_commit_s)} ago`;
