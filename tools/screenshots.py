@@ -18,6 +18,7 @@ from kit.scenes import Scene, every_state, hosted_job
 
 FIGURES = Path(__file__).resolve().parents[1] / "docs" / "figures"
 PICTURES = {
+    "tables": "",
     "overview": "overloaded",
     "freshness": "running",
     "inputs": "late",
@@ -70,7 +71,8 @@ def _picture(browser: Any, server: WorkbenchServer, name: str, table: str, schem
     context = browser.new_context(viewport={**SIZE, "height": TALL.get(name, SIZE["height"])}, color_scheme=scheme)
     page = context.new_page()
     page.goto(server.address)
-    page.goto(f"http://127.0.0.1:{server.port}/#/{name}?table={table}&vehicle_id=1&name=routes")
+    query = f"?table={table}&vehicle_id=1&name=routes" if table else ""
+    page.goto(f"http://127.0.0.1:{server.port}/#/{name}{query}")
     page.wait_for_selector(f"main [data-page={name}][data-ready]")
     page.wait_for_timeout(1_500)  # charts and transitions
     page.evaluate("scrollTo(0, 0)")

@@ -33,7 +33,7 @@ from starlette.routing import Route
 from ..conf.errors import OptionError, UpstreamError
 from .events import Broadcast
 from .processes import ChildProcess, parent_connection
-from .watch import UnknownNameError, Watch, WatchCopy
+from .watch import UnknownNameError, Watch, WatchCopy, readable
 
 __all__ = ["AnswerProcess", "Bench", "Conflict", "count_of", "failure", "problem"]
 
@@ -352,12 +352,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None  # noqa: PLR0124 NaN
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {readable(str(name)): plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+    return value if value is None or isinstance(value, (bool, int)) else readable(str(value))
 
 
 def problem(status: int, error: str, *, expected: str = "", hint: str = "") -> JSONResponse:
     """Return the document of an error."""
-    return JSONResponse({"error": error, "expected": expected, "hint": hint}, status)
+    return JSONResponse(plain({"error": error, "expected": expected, "hint": hint}), status)

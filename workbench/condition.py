@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["State", "TableCondition", "arrivals_by_service", "table_condition"]
 
-State = Literal["empty", "running", "late", "overloaded", "failed", "ended"]
+State = Literal["empty", "running", "late", "overloaded", "failed", "ended", "unreadable"]
 
 # Closer input partitions do not count as late, nor is a query overloaded whose rows come a little faster for a moment.
 APART_US = 10_000_000
@@ -69,11 +69,13 @@ def table_condition(
     is_written = lease is not None and not lease.has_ended(now_us)
     fresh = freshness(commits, journal_of(table, journals), now_us, is_written=is_written)
     if fresh is None:
-        return TableCondition("empty", None, lease, now_us)
+        return TableCondition("unreadable" if table.error else "empty", None, lease, now_us)
     last = commits[-1]
     arrives = arrivals_by_service(recent_commits(commits))
     state: State = (
-        "failed"
+        "unreadable"
+        if table.error
+        else "failed"
         if lease is not None and not lease.released and not is_written
         else "ended"
         if not is_written
@@ -112,3 +114,13 @@ def arrivals_by_service(recent: Sequence[CommitSummary]) -> float:
     queues = [each.queue for each in recent if each.queue is not None]
     applied = sum(each.applied for each in queues)
     return sum(each.arrived for each in queues) / applied if applied else 0.0
+
+
+def sentence(text: str) -> str:
+    """Return a text with a capital and a full stop."""
+    return text[:1].upper() + text[1:] + "."
+
+
+def unreadable_text(table: WatchedTable) -> str:
+    """Return why a table cannot be read now, for people; empty if it can."""
+    return table.error and sentence(f"the table cannot be read now: {table.error.rstrip('.')}")

@@ -9,6 +9,7 @@ import secrets
 import socket
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from starlette.staticfiles import StaticFiles
 
 from ..conf.errors import UpstreamError
 from . import control, metrics, plan_view, prediction, table_view, views, why
-from .bench import AnswerProcess, Bench, failure
+from .bench import AnswerProcess, Bench, count_of, failure
 from .events import reading
 from .processes import address_of, listen, parent_connection, wait_for_parent
 from .security import Guard
+from .table_list import TableList
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def create_app(
             Route("/", index),
             Route("/api/v1/events", bench.events.events),
             *(route for feature in _FEATURES for route in feature.routes(bench)),
-            bench.endpoint("/api/v1/tables", lambda _: _tables(bench)),
+            bench.endpoint("/api/v1/tables", partial(_tables, bench, TableList(watch))),
             Mount("/static", _Static(directory=STATIC)),
         ],
         middleware=[
@@ -103,11 +105,17 @@ def create_app(
     )
 
 
-def _tables(bench: Bench) -> dict[str, Any]:
+def _tables(bench: Bench, tables: TableList, request: Request) -> dict[str, Any]:
+    """Return the tables, the worst first, and what the pages can show; with ``only=names``, without figures."""
+    given = request.query_params
+    names_only = given.get("only") == "names"
+    found = (
+        {"tables": tables.names(), "total": len(bench.watch.tables()) + len(bench.watch.broken)}
+        if names_only
+        else tables.answer(bench.watch.clock_us(), given.get("filter", ""), count_of(request, "limit", 200, 10_000))
+    )
     return {
-        "tables": [
-            {"name": table.name, "version": table.version, "location": table.location} for table in bench.watch.tables()
-        ],
+        **found,
         "checkpoints": bench.watch.checkpoints,
         "control": bench.control,
         "pages": sorted(page.stem for page in (STATIC / "pages").glob("*.js")),

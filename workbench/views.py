@@ -18,8 +18,9 @@ from ..delta_format.latest_table import BUCKET, NOTHING_YET
 from ..operators.describe import FeedState, Place, live_places, source_feeds
 from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
 from ..sink.figures.summary import complete_up_to_us, run_figures
+from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
-from .condition import APART_US, recent_commits, table_condition
+from .condition import APART_US, recent_commits, sentence, table_condition, unreadable_text
 from .plan_view import wait_of_table
 from .prediction import budget_advice
 
@@ -62,7 +63,8 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
     }
     commits = [summary for _, summary in table.commits]
     if last is None or fresh is None or not commits:
-        return {**found, "state": "empty", "verdict": "No query has committed to this table yet.", "commit": None}
+        verdict = unreadable_text(table) or "No query has committed to this table yet."
+        return {**found, "state": state, "verdict": verdict, "commit": None}
     mine = [each for each in commits if each.query_id == last.query_id]
     recent = recent_commits(commits)
     wait = None
@@ -74,7 +76,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
     return {
         **found,
         "state": state,
-        "verdict": _verdict(condition, last, held, wait),
+        "verdict": unreadable_text(table) or _verdict(condition, last, held, wait),
         "advice": budget_advice(table) if state == "overloaded" else "",
         "waits_for": None if held is None else held.feed,
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
@@ -83,7 +85,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "letters": dead_letter_figures(letter_folders(table.location, table.checkpoint, table.storage)).to_json(),
         **fresh.to_json(),
         "complete_up_to": last.low_watermark,
-        "all_ended": _all_ended(last),
+        "all_ended": has_ended(last),
         "behind_s": None if complete_us is None else (now_us - complete_us) / 1e6,
         "target_share": sum(judged) / len(judged) if judged else None,
         "rows_per_s": sum(each.updates for each in recent[1:]) / span_s if span_s > 0 else None,
@@ -134,7 +136,7 @@ def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None
     if state == "failed":
         return f"No commit for {ago}: {condition.loss}, and no other has taken its query over.{batch}"
     if state == "ended":
-        if _all_ended(last):
+        if has_ended(last):
             return f"Complete: all input partitions have ended. The last commit was {ago} ago."
         return f"No query writes this table. The last commit was {ago} ago.{batch}"
     facts = [fresh.stale_text, fresh.batch_text]
@@ -147,15 +149,6 @@ def _verdict(condition: TableCondition, last: CommitSummary, held: HeldUp | None
     if held is not None and held.behind_us >= APART_US and (wait is None or wait.kind != "partition"):
         found += f" Completeness {held}."
     return found
-
-
-def sentence(text: str) -> str:
-    """Return a text with a capital and a full stop."""
-    return text[:1].upper() + text[1:] + "."
-
-
-def _all_ended(last: CommitSummary) -> bool:
-    return bool(last.low_watermarks) and all(bound is None for bound in last.low_watermarks.values())
 
 
 def _share(part: float, whole: float) -> float | None:

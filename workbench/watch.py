@@ -20,7 +20,7 @@ from ..delta_format.log import entry_place, newest_version
 from ..sink.figures.summary import CommitSummary, complete_up_to_us, read_summaries
 from ..storage.folder import TableFolder
 
-__all__ = ["Point", "UnknownNameError", "Watch", "WatchCopy", "WatchedTable", "checkpoint_of"]
+__all__ = ["Point", "UnknownNameError", "Watch", "WatchCopy", "WatchedTable", "checkpoint_of", "readable"]
 
 _LOG = "_delta_log"
 _DEPTH = 3
@@ -139,6 +139,8 @@ class WatchedTable:
         The location of the checkpoint of the query that writes the table, if it is found.
     version : int
         The last version read; -1 before the first.
+    error : str
+        Why it could not be read last; empty if it was.
     """
 
     def __init__(self, name: str, location: str, storage: Mapping[str, str], *, points: int, commits: int) -> None:
@@ -146,6 +148,7 @@ class WatchedTable:
         self.location = location
         self.storage = storage
         self.version = -1
+        self.error = ""
         self._checkpoint: tuple[str | None, str | None, float] = (None, None, 0.0)
         self._limit = points
         self._recent: deque[tuple[int, CommitSummary]] = deque(maxlen=commits)
@@ -272,12 +275,12 @@ class Watch:
         self.storage = storage
         self.clock_us = clock_us
         self.checkpoints: list[str] = []
+        self.broken: dict[str, str] = {}  # why places below the locations cannot be looked into
         self._tables: dict[str, WatchedTable] = {}
         self._shown: dict[str, WatchedTable] = {}  # the latest last
         self._wanted: Collection[str] = ()
         self._choosing = threading.Lock()
         self._next = 0
-        self._wrong: dict[str, str] = {}
         self.search()
 
     def tables(self) -> list[WatchedTable]:
@@ -316,11 +319,13 @@ class Watch:
 
         A table of dead letters is not listed beside its table or checkpoint.
         """
-        found = dict.fromkeys(each for location in self.locations for each in _found(location, self.storage))
+        broken: dict[str, str] = {}
+        found = dict.fromkeys(each for location in self.locations for each in _found(location, self.storage, broken))
         self.checkpoints = [place for kind, place in found if kind == "checkpoint"]
         places = {place for _, place in found}
         tables = [place for kind, place in found if kind == "table" and _letters_of(place) not in places]
         known = {table.location: name for name, table in self._tables.items()}
+        self.broken = {place: why for place, why in broken.items() if place not in known}
         for location in known.keys() & (places - {*tables}):  # the letters came before their table
             self._tables.pop(known[location])
             self._shown.pop(known[location], None)
@@ -362,20 +367,20 @@ class Watch:
             new = table.refresh()
         except (OSError, ValueError, UpstreamError) as error:  # one that is being replaced, a store that is away
             text = table.folder.masked(error)
-            if self._wrong.get(table.name) != text:
-                self._wrong[table.name] = text
+            if table.error != text:
+                table.error = text
                 _log.warning("the table %s cannot be read now: %s", table.name, text)
             return []
-        self._wrong.pop(table.name, None)
+        table.error = ""
         return new
 
     def _name(self, location: str) -> str:
-        parts = location.rstrip("/").split("/")
+        parts = readable(location).rstrip("/").split("/")
         for count in range(1, len(parts) + 1):
             name = "/".join(parts[-count:])
             if name not in self._tables:
                 return name
-        raise AssertionError("unreachable: locations differ")
+        return f"{'/'.join(parts)} {len(self._tables)}"  # names that differ only where they are not UTF-8
 
 
 class WatchCopy(Watch):
@@ -401,7 +406,12 @@ class WatchCopy(Watch):
         return table
 
 
-def _found(location: str, storage: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def readable(text: str) -> str:
+    """Return a text with escapes for what is not Unicode, as in a file's name that is not UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _found(location: str, storage: Mapping[str, str], broken: dict[str, str]) -> Iterator[tuple[str, str]]:
     folder = TableFolder(location, storage)
     kind = _kind(folder)
     if kind is not None:
@@ -414,22 +424,47 @@ def _found(location: str, storage: Mapping[str, str]) -> Iterator[tuple[str, str
             expected="a table, a checkpoint, or a folder of tables",
             hint="check the path, or create the folder if its tables are still to come",
         )
-    yield from _below(location, _DEPTH)
+    yield from _below(location, _DEPTH, broken)
 
 
-def _below(location: str, depth: int) -> Iterator[tuple[str, str]]:
+def _below(location: str, depth: int, broken: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the tables and checkpoints below a folder, and note why places cannot be looked into."""
     if not depth:
         return
-    with os.scandir(location) as entries:
-        folders = sorted(
-            entry.path for entry in entries if entry.is_dir() and not entry.name.startswith((".", "_", "upstream-"))
-        )
-    for place in folders:
-        kind = _kind(TableFolder(place, {}))
+    for place in _folders(location, broken, skip=(".", "_", "upstream-")):
+        try:
+            kind = _kind(TableFolder(place, {}))
+        except OSError as error:
+            broken[place] = _cause(error)
+            continue
         if kind is not None:
             yield kind, place
         if kind != "table":
-            yield from _below(place, depth - 1)
+            yield from _below(place, depth - 1, broken)
+
+
+def _folders(location: str, broken: dict[str, str], skip: tuple[str, ...] = ()) -> list[str]:
+    """Return the folders in a folder without those whose names begin in some ways, and note what cannot be read."""
+    found: list[str] = []
+    try:
+        with os.scandir(location) as entries:
+            for entry in entries:
+                if entry.name.startswith(skip):
+                    continue
+                try:
+                    if entry.is_dir():
+                        found.append(entry.path)
+                    elif entry.is_symlink():
+                        os.stat(entry.path)
+                except OSError as error:
+                    broken[entry.path] = _cause(error)
+    except OSError as error:
+        broken[location] = _cause(error)
+    return sorted(found)
+
+
+def _cause(error: OSError) -> str:
+    return "the link leads to nothing" if isinstance(error, FileNotFoundError) else error.strerror or str(error)
 
 
 def _letters_of(location: str) -> str | None:
@@ -441,6 +476,8 @@ def _letters_of(location: str) -> str | None:
 def _kind(folder: TableFolder) -> str | None:
     if folder.names(_LOG):
         return "table"
+    if folder.is_local and os.path.islink(log := os.path.join(folder.location, _LOG)):
+        os.stat(log)  # raises FileNotFoundError for a link to nothing
     begun = folder.has("metadata") and folder.names("offsets")
     return "checkpoint" if begun or folder.has("queries/streams.json") else None
 
@@ -457,8 +494,7 @@ def checkpoint_of(folder: TableFolder, query_id: str) -> str | None:
     def places() -> Iterator[str]:
         yield folder.location + "_checkpoint"
         yield parent + "_checkpoint"
-        with os.scandir(parent) as entries:
-            yield from sorted(entry.path for entry in entries if entry.is_dir())
+        yield from _folders(parent, {})
 
     for place in places():
         try:

@@ -18,7 +18,20 @@ from upstream.workbench.server import create_app
 from upstream.workbench.watch import Watch
 
 PROGRAM = browser_program()
-PAGES = ("overview", "freshness", "inputs", "plan", "why", "queries", "top", "table", "whatif", "control", "letters")
+PAGES = (
+    "tables",
+    "overview",
+    "freshness",
+    "inputs",
+    "plan",
+    "why",
+    "queries",
+    "top",
+    "table",
+    "whatif",
+    "control",
+    "letters",
+)
 ROWS = 1_000_000
 WAIT = 300_000  # ms: a busy machine is no reason to fail
 
@@ -214,6 +227,29 @@ def test_a_page_that_is_open_before_there_is_a_table_shows_it(browser, tmp_path)
         page.close()
         server.kill()
     assert errors == []
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+def test_the_first_page_lists_the_tables_and_a_filter_leads_to_one(opened, live, width):
+    page = opened("tables", table="", width=width)
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.wait_for_selector("tbody tr:first-child .state-failed", timeout=WAIT)
+    assert "Process 4711 has ended." in page.inner_text("tbody tr:first-child")
+    assert [each.inner_text() for each in page.query_selector_all("#pages a:visible")] == ["Tables"]
+    page.press("body", "t")
+    page.keyboard.type("fai")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main [data-page=overview][data-ready]", timeout=WAIT)
+    assert page.inner_text("#table") == "failed"
+    page.wait_for_selector("#state .state-failed", timeout=WAIT)
+    page.evaluate("scrollTo(0, 400)")
+    page.click("#table")
+    page.wait_for_selector("main [data-page=tables][data-ready]", timeout=WAIT)
+    assert page.evaluate("scrollY") == 0
+    page.focus("a:text-is('positions')")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main [data-page=overview][data-ready]", timeout=WAIT)
+    assert page.inner_text("#table") == "positions"
 
 
 def test_keys_lead_to_pages_and_a_pause_holds_updates(opened, live):

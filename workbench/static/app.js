@@ -2,16 +2,18 @@
 
 import { badge, duration, el, problem, replace, say } from "./dom.js";
 
-const KEYS = { overview: "o", freshness: "f", inputs: "i", plan: "p", why: "y", queries: "q", top: "n", table: "b", whatif: "w", control: "c", letters: "d" };
+const KEYS = { tables: "l", overview: "o", freshness: "f", inputs: "i", plan: "p", why: "y", queries: "q", top: "n", table: "b", whatif: "w", control: "c", letters: "d" };
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
 
 const $ = (id) => document.getElementById(id);
 const pages = new Map();
 let names = []; // of the pages that the server has
 let tables = [];
+let total = 0; // tables, and places that cannot be read
 let shown = null; // the page in view: {name, params, handle, disposed}
 let clockOffsetUs = 0;
 let seeking = null;
+let filtering = false; // whether the next page gets the focus in its first field
 
 /** An answer that is no answer, in the server's words. */
 class ApiError extends Error {
@@ -55,10 +57,15 @@ async function call(method, path, { params = {}, body, signal } = {}) {
 const api = {
   table: null,
   verdict: null,
+  nothing: ["No table yet", "Spark takes a while to start, and the first commit makes the table. If no query has been started, start one that writes a table here: the page shows it within ten seconds."],
   get: (path, params, options = {}) => call("GET", path, { params, ...options }),
   send: (method, path, body, params) => call(method, path, { params, body }),
   now: () => Date.now() * 1e3 + clockOffsetUs,
-  link: (page, params = {}) => `#/${page}${queryOf({ ...(api.table && { table: api.table }), ...params })}`,
+  setClock: (us) => (clockOffsetUs = us - Date.now() * 1e3),
+  paused: () => paused(),
+  /** Show whether the server answers, on a page without a stream of commits. */
+  answers: (well) => api.table || paused() || connection(well ? "live" : "offline"),
+  link: (page, params = {}) => `#/${page}${queryOf({ ...(api.table && page !== "tables" && { table: api.table }), ...params })}`,
   go: (page, params = {}) => (location.hash = api.link(page, params)),
 };
 
@@ -69,25 +76,30 @@ function queryOf(params) {
 
 function route() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { name: pages.has(path) ? path : "overview", params: new URLSearchParams(query) };
+  const first = total > 1 || !pages.has("overview") ? "tables" : "overview";
+  return { name: pages.has(path) ? path : first, params: new URLSearchParams(query) };
 }
 
 async function show() {
   const { name, params } = route();
-  const table = params.get("table") ?? api.table ?? tables[0]?.name ?? null;
+  const list = name === "tables";
+  const table = params.get("table") ?? api.table ?? (list ? null : tables[0]?.name) ?? null;
   const other = table !== api.table;
   api.table = table;
-  if (document.activeElement !== $("table")) $("table").value = table ?? "";
+  document.body.dataset.page = name;
+  say($("table"), table ?? "");
   shown?.dispose();
+  if (shown && (other || shown.name !== name)) scrollTo(0, 0);
   for (const link of $("pages").children) {
     link.href = api.link(link.dataset.page);
+    link.hidden = list && !table && link.dataset.page !== name;
     if (link.dataset.page === name) {
       link.setAttribute("aria-current", "page");
       link.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else link.removeAttribute("aria-current");
   }
   const page = pages.get(name);
-  document.title = `${page.title} · ${table ?? "no table"} · UpStream`;
+  document.title = list ? "Tables · UpStream" : `${page.title} · ${table ?? "no table"} · UpStream`;
   const root = el("div", { class: `stack page-${name}`, dataset: { page: name } });
   const mine = { name, handle: null, gone: false };
   mine.dispose = () => {
@@ -95,7 +107,7 @@ async function show() {
     mine.handle?.dispose?.();
   };
   shown = mine;
-  if (!table) seek();
+  if (!tables.length) seek();
   replace($("main"), el("h1", {}, page.title), root);
   if (other) {
     api.verdict = null;
@@ -108,6 +120,8 @@ async function show() {
     else if (api.verdict) handle?.onVerdict?.(api.verdict);
     else header();
     root.dataset.ready = "true";
+    if (filtering) root.querySelector("input")?.focus();
+    filtering = false;
   } catch (error) {
     if (mine.gone || error.name === "AbortError") return;
     replace(root, problem(error));
@@ -129,7 +143,8 @@ const feed = {
   },
   connect() {
     clearTimeout(this.timer);
-    if (!api.table || paused()) return;
+    if (paused()) return;
+    if (!api.table) return connection("live");
     const after = this.version === null ? {} : { after: this.version };
     const source = new EventSource(`/api/v1/events${queryOf({ table: api.table, ...after })}`);
     this.source = source;
@@ -198,7 +213,7 @@ function again() {
 function judge(found) {
   if (found.table !== api.table) return;
   api.verdict = found;
-  clockOffsetUs = found.now_us - Date.now() * 1e3;
+  api.setClock(found.now_us);
   if ($("state").firstChild?.dataset.state !== found.state) replace($("state"), badge(found.state));
   say($("place"), found.location);
   // The address comes from the storage: nothing but a page's is a link.
@@ -218,13 +233,12 @@ async function header() {
 }
 
 async function listTables() {
-  const found = await call("GET", "/tables");
+  const found = await call("GET", "/tables", { params: { only: "names" } });
   tables = found.tables;
+  total = found.total;
   names = found.pages;
   api.control = found.control;
   api.checkpoints = found.checkpoints;
-  replace($("tables"), tables.slice(0, 2000).map((each) => el("option", { value: each.name })));
-  $("table").parentElement.hidden = tables.length < 2;
 }
 
 /** Look for a table until there is one. */
@@ -237,13 +251,14 @@ function seek() {
   }, 1000);
 }
 
-function choose() {
-  const name = $("table").value;
-  if (tables.some((each) => each.name === name)) location.hash = `#/${route().name}${queryOf({ table: name })}`;
+function chooseTable() {
+  if (shown?.name === "tables") return $("filter")?.select();
+  filtering = true;
+  location.hash = "#/tables";
 }
 
 function step(by) {
-  const order = [...pages.keys()];
+  const order = [...pages.keys()].filter((name) => api.table || name === "tables");
   api.go(order[(order.indexOf(shown?.name) + by + order.length) % order.length]);
 }
 
@@ -251,7 +266,7 @@ const COMMANDS = {
   "?": ["Show this list", () => $("keys").showModal()],
   "[": ["Previous page", () => step(-1)],
   "]": ["Next page", () => step(1)],
-  t: ["Choose the table", () => ($("table").parentElement.hidden ? null : $("table").select())],
+  t: ["Choose another table", () => chooseTable()],
   "/": ["Go to the first field of the page", () => $("main").querySelector("input, textarea, select")?.focus()],
   r: ["Load the page again", () => again()],
   ".": ["Pause or resume updates", () => pause()],
@@ -291,7 +306,6 @@ async function start() {
   listKeys();
   addEventListener("hashchange", show);
   addEventListener("keydown", onKey);
-  $("table").addEventListener("change", choose);
   $("pause").addEventListener("click", pause);
   $("help").addEventListener("click", () => $("keys").showModal());
   $("keys-close").addEventListener("click", () => $("keys").close());

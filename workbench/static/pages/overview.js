@@ -10,7 +10,7 @@ const COMMITS = 12;
 
 export async function render(root, api) {
   if (!api.table) {
-    root.append(empty("No table yet", "Start a query that writes a table here. The page shows it within ten seconds."));
+    root.append(empty(...api.nothing));
     return {};
   }
   const sentence = el("p", { class: "sentence", "aria-live": "polite" }, "…");
