@@ -91,7 +91,7 @@ class LimitedConnection(H11Protocol):
 
 
 class LogLimit(logging.Filter):
-    """Passes so many records in a time, and says with the next one how many it has left out."""
+    """Passes so many records in a time; the next one has the number of those that were left out."""
 
     def __init__(self, most: int = _RECORDS, seconds: float = _RECORDS_S) -> None:
         super().__init__()

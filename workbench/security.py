@@ -66,7 +66,7 @@ class Guard:
     app : ASGIApp
     token : str
         A request has it as a bearer token, or has a cookie. ``/?token=…`` begins a session and sets the cookie, whose
-        secret is the session's own. It ends with the server: whoever listens on the port later learns nothing by it.
+        secret is the session's own. It ends with the server: anyone who listens on the port later learns nothing by it.
     hosts : collection of str
         Names in the header ``Host``; any other name is refused. So no page elsewhere can reach a loopback address by
         a name of its own.

@@ -154,7 +154,7 @@ def serve(
 
 
 def serve_parent() -> None:
-    """Serve what the process that has started this one asks for, until it closes the connection or is gone."""
+    """Serve for the process that has started this one, until it closes the connection or is gone."""
     connection = parent_connection()
     try:
         number, locations, storage, token, control = connection.recv()
