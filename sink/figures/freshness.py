@@ -217,9 +217,9 @@ def freshness(
 ) -> Freshness | None:
     """Return how fresh a table is, given the latest commits (oldest first); None without a commit.
 
-    Each figure is the greater of the last commit's, while that is recent, and that of the rows of the batch that the
-    table does not show. `journal` is the last batch of the query that writes the table, or of its job; None if it is
-    unknown. `is_written` is whether a process holds the lease: without one, only rows that were read have an age.
+    A figure is the last commit's, while that is recent, or a greater one of the batch that the table lacks. `journal`
+    is the last batch of the query that writes the table, or of its job; None if it is unknown. `is_written` is whether
+    a process holds the lease: without one, only rows that were read have an age.
     """
     if not commits:
         return None
