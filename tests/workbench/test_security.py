@@ -19,6 +19,7 @@ def test_nothing_is_answered_without_the_token(client, path):
     answer = client.get(path)
     assert answer.status_code == 401
     assert TOKEN not in answer.text
+    assert answer.headers["connection"] == "close", "a client cannot pile up requests whose answers it does not read"
 
 
 def test_the_address_with_the_token_sets_a_cookie_that_no_script_and_no_other_site_gets(client):
