@@ -361,8 +361,11 @@ def _skew(commits: Sequence[CommitSummary], keys: int, rate: float, span_s: floa
     return round(float(_SKEWS[int(gaps.argmin())]), 2) if gaps.min() < 0.25 * wanted else None
 
 
-def answer_quickly(question: Question, seconds: float = _SECONDS) -> dict[str, Any]:
-    """Return rough predictions, policy by policy until the time is over, with those that are left out."""
+def answer_quickly(question: Question, seconds: float = _SECONDS, in_force: Policy | None = None) -> dict[str, Any]:
+    """Return rough predictions, policy by policy until the time is over, with those that are left out.
+
+    The policy `in_force` comes first, and those that keep the least staleness come before others.
+    """
     server, until_us, _ = extent(question, FIRST)
     size = _too_large(question)
     if size is not None:
@@ -372,7 +375,8 @@ def answer_quickly(question: Question, seconds: float = _SECONDS) -> dict[str, A
             hint="ask for fewer rows per batch or per second, or run `upstream plan`, which has no such limit",
         )
     until_s, found, left = time.monotonic() + seconds, list[Prediction](), list[str]()
-    for policy in policies_of(question):
+    policies = [*policies_of(question)][::-1]
+    for policy in sorted(policies, key=lambda each: each != in_force):
         if time.monotonic() > until_s:
             left.append(policy)
             continue
@@ -380,6 +384,7 @@ def answer_quickly(question: Question, seconds: float = _SECONDS) -> dict[str, A
     return {
         "predictions": [dataclasses.asdict(each) for each in found],
         "left_out": left,
+        "in_force": in_force,
         "capacity": server.rows_per_second,
         "load": question.rate / server.rows_per_second,
         "simulated_s": until_us / 1e6,
@@ -427,7 +432,8 @@ def routes(bench: Bench) -> list[Route]:
         return past_predictions([summary for _, summary in table.commits], policy_in_force(table))
 
     def answer(request: Request) -> dict[str, Any]:
-        return answer_quickly(question_of(request.state.body))
+        question, table = question_of(request.state.body), request.query_params.get("table")
+        return answer_quickly(question, in_force=None if table is None else policy_in_force(bench.watch.shown(table)))
 
     return [
         bench.endpoint("/api/v1/load", load),

@@ -221,6 +221,7 @@ def test_a_page_that_is_open_before_there_is_a_table_shows_it(browser, tmp_path)
     try:
         page.goto(server.address)
         page.wait_for_selector("text=No table yet", timeout=WAIT)
+        page.wait_for_selector("body[data-live=live]", timeout=WAIT)
         Scene(tmp_path).history(2).hold()
         page.wait_for_selector(".verdict[data-state=running]", timeout=WAIT)
     finally:

@@ -131,11 +131,19 @@ def test_nothing_is_measured_before_three_commits(tmp_path):
 
 
 def test_an_answer_has_each_policy_and_the_load():
-    found = prediction.answer_quickly(prediction.question_of(BODY))
+    found = prediction.answer_quickly(prediction.question_of(BODY), seconds=60)
     assert {each["policy"] for each in found["predictions"]} == {"append", "shed", "fifo", "in-place", "linecutting"}
     assert found["load"] == pytest.approx(1_000 * (0.002 + 0.1 / 50))
     by_policy = {each["policy"]: each["mean"] for each in found["predictions"]}
     assert by_policy["in-place"] < by_policy["append"]
+
+
+def test_the_policy_in_force_is_simulated_first_and_the_worst_last():
+    question = prediction.question_of(BODY)
+    found = prediction.answer_quickly(question, seconds=60, in_force="in-place")
+    assert found["in_force"] == "in-place"
+    assert [each["policy"] for each in found["predictions"]] == ["in-place", "linecutting", "fifo", "shed", "append"]
+    assert prediction.answer_quickly(question, seconds=-1)["left_out"][0] == "linecutting"
 
 
 def test_policies_are_left_out_when_the_time_is_over():

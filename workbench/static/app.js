@@ -112,7 +112,7 @@ async function show() {
   if (other) {
     api.verdict = null;
     feed.open();
-  }
+  } else if (!table) api.answers(true);
   try {
     const handle = await page.render(root, api, params);
     mine.handle = handle;
@@ -245,7 +245,7 @@ async function listTables() {
 function seek() {
   clearTimeout(seeking);
   seeking = setTimeout(async () => {
-    await listTables().catch(() => {});
+    await listTables().then(() => api.answers(true), () => api.answers(false));
     if (tables.length) show();
     else seek();
   }, 1000);

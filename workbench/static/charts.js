@@ -47,7 +47,7 @@ export class TimeChart {
           dash: each.dash,
           fill: each.fill ? () => `${css(each.color)}22` : undefined,
           paths: each.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
-          points: { show: each.points ?? false, size: 5 },
+          points: { show: each.points ?? ((chart) => chart.data[0].length < 3), size: 5 }, // a line needs two
           spanGaps: true,
           value: (_, v) => (v === null || v === undefined ? "–" : (each.value ?? value)(v)),
         })),
@@ -99,6 +99,7 @@ export class TimeChart {
   }
 
   #span(low, high) {
+    if (this.data?.[0].length === 1) high = low; // uPlot gives a single point years
     const end = Math.max(high, this.until ?? high);
     return low === null || end > low ? [low, low === null ? high : end] : [low - 60, end + 60];
   }

@@ -40,6 +40,16 @@ export async function render(root, api) {
     }
   }
 
+  /** Return a mark for a prediction that misses what is seen by a factor of 2 or more; null for a better one. */
+  function rough(ratio) {
+    return ratio >= 2 || ratio <= 0.5 ? el("span", { class: "badge warn" }, `rough: ${ratio.toFixed(1)} × what was seen`) : null;
+  }
+
+  /** Return whether the fields have the measured load. */
+  function isMeasured(question) {
+    return load !== null && FIELDS.every(([name, , unit]) => Math.abs((question[name] ?? 0) - (load[name] ?? 0)) <= 0.001 * Math.abs(load[name] ?? 0) + 1e-9 * unit);
+  }
+
   function scale(by) {
     fields.rate.value = Number((Number(fields.rate.value) * by).toPrecision(4));
     ask();
@@ -50,7 +60,7 @@ export async function render(root, api) {
     for (const [name, , unit] of FIELDS) question[name] = fields[name].value === "" ? null : Number(fields[name].value) * unit;
     button.disabled = true;
     try {
-      show(await api.send("POST", "/plan", question));
+      show(await api.send("POST", "/plan", question), isMeasured(question));
     } catch (error) {
       replace(answer, problem(error));
     } finally {
@@ -58,12 +68,13 @@ export async function render(root, api) {
     }
   }
 
-  function show(found) {
+  function show(found, asMeasured) {
     const most = Math.max(...found.predictions.map((each) => each.mean), seen?.over_time?.[1] ?? 0, 1e-9);
     const bar = (value) => el("div", { class: "meter", "aria-hidden": "true" }, el("span", { style: { width: `${Math.min((value / most) * 100, 100)}%` } }));
-    const rows = found.predictions.map((each) => ({ ...each, name: each.policy }));
-    if (seen?.over_time) {
-      const middle = (seen.over_time[0] + seen.over_time[1]) / 2;
+    const middle = seen?.over_time ? (seen.over_time[0] + seen.over_time[1]) / 2 : null;
+    const rows = found.predictions.map((each) => ({ ...each, name: each.policy === found.in_force ? `${each.policy}, in force` : each.policy }));
+    const miss = (each) => (middle && asMeasured && each.policy === found.in_force ? rough(each.mean / middle) : null);
+    if (middle !== null) {
       rows.push({ name: "seen now", mean: middle, range: seen.over_time, applied_per_s: seen.applied_per_s, pending: seen.pending, seen: true });
     }
     const age = (value) => (value === undefined || value === null ? "–" : duration(value));
@@ -79,7 +90,7 @@ export async function render(root, api) {
         ),
         grid(
           [
-            { label: "policy", node: (each) => (each.seen ? el("strong", {}, each.name) : `${each.name}${each.grows ? " (grows)" : ""}`) },
+            { label: "policy", node: (each) => (each.seen ? el("strong", {}, each.name) : [`${each.name}${each.grows ? " (grows)" : ""} `, miss(each)]) },
             { label: "mean", num: true, text: (each) => (each.range ? `${duration(each.range[0])} to ${duration(each.range[1])}` : age(each.mean)) },
             { label: "", node: (each) => bar(each.mean) },
             { label: "p50", num: true, text: (each) => age(each.p50) },
@@ -103,7 +114,7 @@ export async function render(root, api) {
       before,
       section(
         "How good the last predictions were",
-        el("p", { class: "muted" }, `Each is made from ${found.commits} commits, for the ${found.commits} after them, with the policy ${found.policy}. The median is ${found.median.toFixed(2)} × what was seen; nine in ten are within a factor of ${found.factor.toFixed(2)}.`),
+        el("p", { class: "muted" }, `Each is made from ${found.commits} commits, for the ${found.commits} after them, with the policy ${found.policy}. The median is ${found.median.toFixed(2)} × what was seen; nine in ten are within a factor of ${found.factor.toFixed(2)}. `, rough(found.median)),
         grid(
           [
             { label: "until", node: (each) => clock(each.at_us) },
