@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 import pyarrow as pa
 from sqlglot import exp
 
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
-from ..expressions.scalars import Visible
+from ..expressions.scalars import Visible, unwrapped
+from ..operators.relations.plan.expression_rules import ordered
 from ..operators.relations.plan.nodes import Aggregation, GroupAggregates, Project, Relation, SetOperation, Where
 from .over import WindowColumns
 from .predicates import Values, bind_where, terms
@@ -30,6 +31,8 @@ class GroupExpressions:
     by: tuple[Expression, ...]
     # The grouping of each part of the result; None if all rows have one, by all expressions.
     sets: tuple[tuple[Expression, ...], ...] | None = None
+    # Those that are written otherwise and mean the same, as b + a and a + b, with the first spelling.
+    same: Mapping[Expression, Expression] = field(default_factory=dict[Expression, Expression])
 
 
 def bind_grouping(select: exp.Select, scope: Scope, context: Context) -> GroupExpressions:
@@ -46,8 +49,11 @@ def bind_grouping(select: exp.Select, scope: Scope, context: Context) -> GroupEx
             expected=f"at most {_MOST_SETS}",
             hint="name the groupings that you need: GROUP BY GROUPING SETS ((a, b), (a), ())",
         )
-    sets = tuple(_once(itertools.chain(*each)) for each in itertools.product(*found))
-    return GroupExpressions(_once(itertools.chain(*sets)), sets if several else None)
+    first: dict[Expression, Expression] = {}
+    written = _once(itertools.chain(*itertools.chain(*found)))
+    same = {each: first.setdefault(ordered(each), each) for each in written}
+    sets = tuple(_once(same[each] for each in itertools.chain(*some)) for some in itertools.product(*found))
+    return GroupExpressions(_once(itertools.chain(*sets)), sets if several else None, same)
 
 
 def _once(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
@@ -56,6 +62,7 @@ def _once(expressions: Iterable[Expression]) -> tuple[Expression, ...]:
 
 def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> list[tuple[Expression, ...]]:
     """Return the sets of one part of GROUP BY, the longest first."""
+    node = unwrapped(node)
     if isinstance(node, exp.GroupingSets):
         return [each for inner in node.expressions for each in _sets(inner, select, scope, context)]
     if isinstance(node, exp.Rollup | exp.Cube):
@@ -85,6 +92,7 @@ def _sets(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) ->
 
 
 def _bound(node: exp.Expr, select: exp.Select, scope: Scope, context: Context) -> Expression:
+    node = unwrapped(node)
     if has_aggregate(node):
         raise context.text.error(node, "an aggregate cannot be in GROUP BY", hint="aggregate in a subquery")
     target = item_at(node, select, context, "GROUP BY")
@@ -124,17 +132,22 @@ def aggregated(
     groups |= {Call("grouping_id", (), pa.int64()): number}
     groups |= {Call("grouping_id", grouping.by, pa.int64()): number}
     parts: list[Relation] = []
+    alone = grouping.sets == ((),)  # one group, also of no rows
+    if alone and not aggregates:
+        aggregates = [Aggregation(context.fresh("rows"), "count", (), pa.int64())]
     for some in grouping.sets:
         absent = [each not in some for each in names]
         identity = sum(flag << place for place, flag in enumerate(reversed(absent)))
-        # The number is a group's column, so that a set of no columns has no row where there are no rows, as in Spark.
+        # The number is a group's column, so that a set of no columns beside others has no row where there are no rows,
+        # as in Spark.
         by = [(names[each].name, each) for each in names if each in some]
-        by.append((number.name, Constant(identity, pa.int64())))
+        if not alone:
+            by.append((number.name, Constant(identity, pa.int64())))
         columns: list[tuple[str, Expression]] = [
             (field.name, field if each in some else Constant(None, field.type)) for each, field in names.items()
         ]
         columns += [(flags[each].name, Constant(int(each not in some), pa.int8())) for each in names]
-        columns.append((number.name, number))
+        columns.append((number.name, Constant(identity, pa.int64()) if alone else number))
         columns += [(each.name, Field(each.name, each.type)) for each in aggregates]
         parts.append(Project(GroupAggregates(source, tuple(by), tuple(aggregates)), tuple(columns)))
     return reduce(lambda left, right: SetOperation(left, right, "union", all=True), parts)
@@ -181,6 +194,7 @@ def bind_groups(select: exp.Select, filtered: FilteredFrom, context: Context) ->
     relation = aggregated(filtered.relation, grouping, groups, aggregates, context)
     context.noted(relation, select.args.get("group") or select)
     relation = values.joined(relation)
+    groups |= {each: groups[first] for each, first in grouping.same.items()}
     groups |= {each: each for each in [*values.columns(), *functions.columns()]}
     for condition, node in conditions:
         relation = context.noted(Where(relation, scalars.above(condition, groups, names)), node)

@@ -93,6 +93,7 @@ def named_items(items: Sequence[Item], context: Context) -> tuple[tuple[str, Exp
 
 def item_at(node: exp.Expr, select: exp.Select, context: Context, clause: str) -> exp.Expr | None:
     """Return the item to which a number in GROUP BY or ORDER BY refers."""
+    node = unwrapped(node)
     if not isinstance(node, exp.Literal) or node.is_string:
         return None
     items = select.expressions

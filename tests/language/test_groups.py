@@ -60,9 +60,9 @@ test_what_is_refused = refusals(
 )
 
 
-def sets(group: str) -> list[list[str]]:
+def sets(group: str, items: str = "COUNT(*) AS c") -> list[list[str]]:
     """The columns of each grouping, without the number that tells them apart."""
-    plan = relation(f"SELECT COUNT(*) AS c {NOW} GROUP BY {group}")
+    plan = relation(f"SELECT {items} {NOW} GROUP BY {group}")
     return [
         [str(each) for name, each in node.by if not name.startswith("grouping_id")]
         for node in walk(plan)
@@ -85,6 +85,10 @@ def sets(group: str) -> list[list[str]]:
         ("px, ROLLUP (sym)", [["px", "sym"], ["px"]]),
         ("ROLLUP (sym), ROLLUP (n)", [["sym", "n"], ["sym"], ["n"], []]),
         ("sym, ROLLUP (sym)", [["sym"], ["sym"]]),
+        ("GROUPING SETS ((px + n), (n + px))", [["(px + cast(n AS DOUBLE))"]] * 2),
+        ("CUBE (px + n, n + px)", [["(px + cast(n AS DOUBLE))"]] * 3 + [[]]),
+        ("GROUPING SETS (())", [[]]),
+        ("GROUPING SETS ((), ())", [[], []]),
     ],
 )
 def test_sets_are_sparks(group, expected):
@@ -102,6 +106,26 @@ def test_parts_are_a_union_of_rows_with_null_for_what_a_set_lacks():
     assert numbers == [["0"], ["1"], ["2"], ["3"]]
     assert all(each.all for each in walk(plan) if isinstance(each, SetOperation))
     assert [str(each.type) for each in plan.schema] == ["string", "int64", "int64", "int8", "int64"]
+
+
+@pytest.mark.parametrize(
+    ("group", "columns"),
+    [
+        ("GROUPING SETS ((1), (n))", [["sym"], ["n"]]),
+        ("GROUPING SETS (1, (1, 2), ((2)))", [["sym"], ["sym", "n"], ["n"]]),
+        ("ROLLUP (1, (2))", [["sym", "n"], ["sym"], []]),
+        ("CUBE ((1), 2)", [["sym", "n"], ["sym"], ["n"], []]),
+        ("(1), (2)", [["sym", "n"]]),
+    ],
+)
+def test_a_number_is_an_item_of_select_also_in_brackets(group, columns):
+    assert sets(group, "sym, n, COUNT(*) AS c") == columns
+
+
+def test_one_set_without_columns_is_one_group_also_of_no_rows():
+    plan = relation(f"SELECT COUNT(*) AS c, GROUPING_ID() AS i {NOW} GROUP BY GROUPING SETS (())")
+    assert only(plan, GroupAggregates).by == ()
+    assert len(only(relation(f"SELECT 7 AS i {NOW} GROUP BY GROUPING SETS (())"), GroupAggregates).aggregates) == 1
 
 
 def test_as_many_groupings_as_allowed():
