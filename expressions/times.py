@@ -334,7 +334,7 @@ def _timestamp_seconds(build: Builder, seconds: pl.Expr) -> pl.Expr:
     given = build.call.arguments[0].type
     if given == DOUBLE:
         micros = seconds * 1e6
-        usable = build.share(pl.when(micros.is_finite()).then(micros))
+        usable = build.share(pl.when(seconds.is_finite()).then(micros))
         inside = usable.is_between(float(FIRST_DAY * DAY), float((LAST_DAY + 1) * DAY) - 64)
         build.fail(~inside, OUTSIDE, LEAVE_OUT, lasting=True)
         return pl.when(inside).then(usable).cast(pl.Int64, strict=False).cast(pl.Datetime("us", "UTC"))

@@ -297,6 +297,9 @@ def _converted(dtype: pa.DataType, try_: bool, function: str, arguments: Sequenc
         return cast(parsed(function, arguments, try_=try_), dtype)
     if len(arguments) != 1:
         raise misfit(function, arguments, "one value: what CAST reads")
+    if function == "try_to_timestamp" and arguments[0].type in (FLOAT, DOUBLE):
+        # Beyond its range, Spark's value is of the year 294247, and not null.
+        return _timestamp_seconds("timestamp_seconds", arguments)
     return cast(arguments[0], dtype, try_=try_)
 
 

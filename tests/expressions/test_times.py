@@ -137,6 +137,10 @@ def test_counts_as_timestamps_and_days():
     assert evaluate("timestamp_millis", ([-1], LONG)) == [_EPOCH - timedelta(milliseconds=1)]
     halves = evaluate("timestamp_seconds", ([-1.5, float("nan"), None], DOUBLE))
     assert halves == [_EPOCH - timedelta(seconds=1.5), None, None]
+    for function in ("timestamp_seconds", "try_to_timestamp"):
+        assert evaluate(function, ([-1.5, float("nan"), float("inf"), None], DOUBLE)) == [halves[0], None, None, None]
+        for beyond in (1e12, -1e30, 1e305):
+            fails("years 1 to 9999", evaluate, function, ([beyond], DOUBLE))
     money = pa.decimal128(10, 2)
     assert evaluate("timestamp_seconds", ([Decimal("1.25")], money)) == [_EPOCH + timedelta(seconds=1.25)]
     fails("below a microsecond", evaluate, "timestamp_seconds", ([Decimal("0.0000001")], pa.decimal128(10, 7)))
