@@ -17,7 +17,7 @@ from ..expressions.literals import length_us
 from ..expressions.nodes import Call, Constant, Expression, Field, all_of, fields, renamed, substituted, walk
 from ..expressions.scalars import unwrapped
 from ..expressions.types import call
-from ..operators.relations.plan.bounds import never_changes
+from ..operators.relations.plan.bounds import grows, never_changes
 from ..operators.relations.plan.nodes import (
     Aggregation,
     Changes,
@@ -76,11 +76,11 @@ class Lifetimes:
         """Return the rows of FROM while the conditions hold; they are a relation, which rows leave."""
         if not self._begins and not self._ends:
             return source
-        if not self._ends:
+        if not self._ends and grows(source.relation):
             raise self._context.text.error(
                 self._place,
                 "rows would come with time and never leave",
-                hint="give the time at which they leave too: t > now() - INTERVAL '1' HOUR",
+                hint="read newest rows, LATEST(s), or give the time at which rows leave: t > now() - INTERVAL '1' HOUR",
             )
         if never_changes(source.relation):
             raise self._context.text.error(

@@ -17,7 +17,7 @@ from ..state.key_runs import Found, KeyRuns, PlaceRanges, UInt64s, key_places, r
 from ..state.runs import of_worker
 from ..state.store import DictStore, Store
 from .slices_table import SliceLog
-from .zsets import TIME, conformed, dtypes_of, key_numbers, to_table
+from .zsets import TIME, WEIGHT, conformed, consolidated, dtypes_of, key_numbers, to_table
 
 
 class Arrangement:
@@ -145,7 +145,9 @@ class DueRows:
         self._append(conformed(rows, self._dtypes))
         small = [page for page in self._pages if page[3] < _ROWS // 2]
         if len(small) > _SMALL_PAGES:
-            together = pl.concat([self._load(page) for page in small]).sort(TIME, maintain_order=True)
+            together = pl.concat([self._load(page) for page in small])
+            together = consolidated(together) if WEIGHT in self._dtypes else together
+            together = together.sort(TIME, maintain_order=True)
             for page in small:
                 self._remove(page)
             for begin in range(0, together.height, _ROWS):

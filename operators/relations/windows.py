@@ -200,8 +200,8 @@ class HopWindow(WaitingOperator):
 class RowLifetimes(WaitingOperator):
     """The rows of a relation from the last of some times on, until before the first of others.
 
-    State: the future changes. Each row that is present or waits has an entry at the time at which it leaves, and at
-    that at which it comes.
+    State: the future changes. Each row that is present or waits has an entry at the time at which it leaves, if there
+    is one, and at that at which it comes.
     """
 
     def __init__(
@@ -231,11 +231,14 @@ class RowLifetimes(WaitingOperator):
         some = np.flatnonzero(known & (enters < leaves))
         there, weights = rows[some].select(*self.dtypes), int64s(rows, WEIGHT)[some]
         moved = pl.concat([delta_frame(there, enters[some], weights), delta_frame(there, leaves[some], -weights)])
-        now = moved.get_column(TIME) < span.until
-        self._pending.add(consolidated(moved.filter(~now)))
+        times = moved.get_column(TIME)
+        now = times < span.until
+        self._pending.add(consolidated(moved.filter(~now & (times < HIGHEST))))
         return settled(pl.concat([due, moved.filter(now)]), span)
 
     def contents(self) -> pl.DataFrame | None:
+        if not self._ends:
+            return None  # they follow from the rows below
         # What is to leave and does not come first.
         return self._pending.all().with_columns(-pl.col(WEIGHT))
 

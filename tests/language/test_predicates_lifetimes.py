@@ -43,8 +43,13 @@ QUERIES = (
     "SELECT x.k, x.n, y.n AS m FROM s AS x JOIN LATEST(offers) AS y ON x.k = y.k WHERE x.t > now() - INTERVAL '1' HOUR",
     "SELECT x.n, y.n AS m FROM s AS x LEFT JOIN LATEST(offers) AS y ON x.k = y.k WHERE x.t >= now() - INTERVAL 1 HOUR",
     "SELECT x.n, y.n AS m FROM LATEST(offers) AS x LEFT JOIN LATEST(offers) AS y ON x.n = y.n WHERE y.u > now()",
+    "SELECT k, n FROM LATEST(offers) WHERE t < now() - INTERVAL '10' MINUTES",
+    "SELECT n, COUNT(*) AS c FROM LATEST(offers) WHERE t <= now() - INTERVAL '1' HOUR AND n >= 0 GROUP BY n",
+    "SELECT x.k, y.n AS m FROM LATEST(offers) AS x LEFT JOIN LATEST(offers) AS y ON x.n = y.n WHERE now() > x.f",
+    "SELECT k FROM (SELECT k, MAX(t) AS v FROM s GROUP BY k) AS q WHERE v < now() - INTERVAL '70' MINUTES",
     "SELECT k, c FROM (SELECT k, MAX(u) AS v, COUNT(*) AS c FROM LATEST(offers) GROUP BY k) AS q WHERE v > now()",
 )
+SILENT = "SELECT k, n FROM LATEST(offers) WHERE t < now() - INTERVAL '10' MINUTES"
 _TIMES = st.sampled_from([0, 1, 20, 70, 150]).map(lambda minutes: EPOCH + timedelta(minutes=minutes))
 _ROWS = st.lists(
     st.tuples(
@@ -114,6 +119,8 @@ def test_of_a_stream_it_is_a_window_and_it_is_moved_below_joins():
     assert len(placed(shareable(plan)).fragments) == 1
     found = next(each for each in state_of(plan) if isinstance(each.node, Lifetime))
     assert found.keeps == "rows, and their changes, until their last time"
+    found = next(each for each in state_of(bind(SILENT, CATALOG).plan) if isinstance(each.node, Lifetime))
+    assert found.keeps == "rows, and their changes, until they come"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +130,8 @@ def test_of_a_stream_it_is_a_window_and_it_is_moved_below_joins():
         ("SELECT k FROM s WHERE t > now() - INTERVAL '1' HOUR OR n > 1", "WHERE t > now()", "now()"),
         ("SELECT k FROM s WHERE n > now()", "this is BIGINT", "n"),
         ("SELECT k FROM s WHERE CAST(t AS DATE) > now()", "a TIMESTAMP column", "CAST(t AS DATE)"),
-        ("SELECT k FROM s WHERE u < now()", "never leave", "u < now()"),
+        ("SELECT k FROM s WHERE u < now()", "never leave. What to do: read newest rows, LATEST(s)", "u < now()"),
+        ("SELECT k FROM stored WHERE u < now()", "no stream", "u < now()"),
         ("SELECT k FROM s WHERE t > now() - INTERVAL '1' MONTH", "no fixed length", "INTERVAL '1' MONTH"),
         ("SELECT k FROM stored WHERE u > now()", "no stream", "u > now()"),
         ("SELECT x.k FROM s AS x JOIN s [NOW] AS y ON x.t > now()", "WHERE t > now()", "now()"),
@@ -137,3 +145,25 @@ def test_rows_that_leave_are_not_evaluated_by_arrival():
     evaluation = Evaluation(DictStore(), clock="arrival")
     with pytest.raises(QueryRefusedError, match="leave as the low-watermark passes"):
         evaluation.add("q", bind(QUERIES[4], CATALOG).plan)
+
+
+def test_silent_keys_are_a_row_each_and_a_later_query_starts_with_them():
+    minutes = [EPOCH + timedelta(minutes=each) for each in range(60)]
+    evaluation = Evaluation(DictStore())
+    evaluation.add("first", bind(f"{SILENT} AND n >= 0", CATALOG).plan)
+
+    def step(rows, minute):
+        made = pl.DataFrame([(*each, None, None) for each in rows], schema=dtypes_of(S.schema), orient="row")
+        now = int(minutes[minute].timestamp() * 1_000_000)
+        return {name: rows_at(each) for name, each in evaluation.step({"offers": made}, now).changes.items()}
+
+    step([("a", 1, minutes[0]), ("b", 2, minutes[0])], 1)
+    for minute in range(1, 20):  # a reports each minute, and b is silent
+        found = step([("a", 1, minutes[minute])], minute + 1)
+        assert found["first"] == ({("b", 2): 1} if minute == 10 else {})
+    assert evaluation.rows_kept <= 2 * 10 + 2
+    evaluation.add("later", bind(f"{SILENT} AND n >= 0", CATALOG).plan)
+    evaluation.add("other", bind(f"SELECT COUNT(*) AS c FROM ({SILENT} AND n >= 0) AS q", CATALOG).plan)
+    found = step([], 25)
+    assert found == {"first": {}, "later": {("b", 2): 1}, "other": {(1,): 1}}
+    assert step([("b", 3, minutes[26])], 30)["first"] == {("b", 2): -1, ("a", 1): 1}

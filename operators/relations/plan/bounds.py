@@ -118,6 +118,14 @@ def only_grows(node: Node) -> bool:
         return False
 
 
+def grows(node: Node) -> bool:
+    """Return whether rows come forever and stay; False for a plan that is refused."""
+    try:
+        return growth_of(node).grows
+    except UnboundedError:
+        return False
+
+
 def _only_grows(growth: Growth) -> bool:
     return growth.grows and not growth.retracts
 
@@ -239,8 +247,11 @@ def _lifetime(node: Lifetime, inner: Growth, states: list[StateBound]) -> Growth
     ends = [(moved(time), length) for time, length in node.ends]
     stays = [shift[1] + length for shift, length in ends if shift is not None and shift[0] in inner.clocks]
     until = length_text(max(min(stays), 0)) + " after their time" if stays else "their last time"
+    until = until if node.ends else "they come"
     states.append(StateBound(node, f"rows, and their changes, until {until}"))
     clocks = {} if node.begins else inner.clocks
+    if not node.ends:
+        return replace(inner, clocks=clocks)
     # After another time of the row than those: by as much later as the row may come after it.
     stay = max(0, *stays) + max(inner.clocks.values()) if stays else None
     return Growth(times=inner.times, clocks=clocks, stay=stay)
