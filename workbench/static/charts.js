@@ -85,10 +85,10 @@ export class TimeChart {
     this.set(this.data.map((column, at) => [...column, values[at] ?? null].slice(-most)));
   }
 
-  /** Let the chart end at `seconds`, with the time since the last point shaded if it is a `gap`. */
-  runTo(seconds, gap) {
-    this.until = seconds;
-    this.gap = gap;
+  /** Let the chart end now, with the time since the last point shaded if that is a gap; an ended table's ends with it. */
+  runTo(verdict) {
+    this.until = verdict && verdict.state !== "ended" ? verdict.now_us / 1e6 : null;
+    this.gap = verdict?.past;
     if (this.data?.[0].length) this.set(this.data);
   }
 

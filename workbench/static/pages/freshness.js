@@ -18,6 +18,7 @@ export async function render(root, api, params) {
   root.append(el("div", { class: "row", role: "group", "aria-label": "Time span" }, buttons), note);
   const onzoom = (range) => {
     zoom = range;
+    follow();
     load();
   };
   const ages = new TimeChart(root, {
@@ -73,8 +74,13 @@ export async function render(root, api, params) {
   function choose(seconds) {
     span = seconds;
     zoom = null;
+    follow();
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", String(SPANS[at][1] === span)));
     load();
+  }
+
+  function follow() {
+    for (const each of [ages, behind, rates, waiting]) each.runTo(zoom ? null : api.verdict);
   }
 
   async function load() {
@@ -103,6 +109,7 @@ export async function render(root, api, params) {
   const soon = calm(load, 3000);
   return {
     refresh: load,
+    onVerdict: follow,
     onCommit: (commit) => {
       if (zoom) return;
       ages.push([commit.committed_at_us / 1e6, commit.staleness?.max, commit.staleness?.p99, commit.staleness?.p50]);

@@ -69,7 +69,7 @@ export async function render(root, api) {
       ["Arriving", found.rows_per_s === null ? "–" : `${count(found.rows_per_s)} rows/s`, rates(found), then],
       ["Keys", count(last.keys), rest(last)],
     ];
-    chart.runTo(found.now_us / 1e6, found.past);
+    chart.runTo(found);
     replace(
       tiles,
       facts.map(([label, value, more, kind]) => el("div", { class: `tile ${kind ?? ""}` }, el("div", { class: "label" }, label), el("div", { class: "value" }, value), el("div", { class: "more" }, more))),
