@@ -18,7 +18,7 @@ from ..conf.errors import EnvironmentMissingError, pip_install
 from ..conf.locations import absolute_location
 from ..conf.progress import progress
 from ..conf.units import now_us
-from .failures import CommandFailure, hide_interrupts
+from .failures import CommandFailure, hide_traces
 from .serve import workbench_beside
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _run(seconds: float, to: Path, places: Mapping[str, Path], console: Console,
         f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
         f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed. One of {_FEEDS} input partitions falls silent."
     )
-    hide_interrupts()
+    hide_traces()
     spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
     readings, lowered = list[AgeReading](), False
     try:

@@ -18,7 +18,7 @@ from ..conf.progress import progress
 from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.options import SourceOptions
 from ..datasource.registry import CONNECTORS
-from .failures import CommandFailure, hide_interrupts
+from .failures import CommandFailure, hide_traces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ def spark_session(
     if once:  # to compile code a second time, for speed, takes longer than it saves
         compiled_once = f"-XX:TieredStopAtLevel=1 {conf.get(OPTIONS, '')}"
         conf = {**conf, OPTIONS: compiled_once}
-    hide_interrupts()
+    hide_traces()
     with progress("starting Spark", console):
         # An idle feed is looked at twenty times a second, not a hundred.
         settings: dict[str, Any] = {"spark.sql.streaming.pollingDelay": "50ms", **conf}

@@ -25,6 +25,7 @@ from .. import __version__
 from .errors import EnvironmentMissingError, OptionError
 from .jars import delta_jars, spark_home
 from .java import java_program
+from .process_identity import end_in_words
 
 OPTIONS = "spark.driver.extraJavaOptions"
 LOG = Path(__file__).with_name("log4j2.properties")  # inside a zip there is no file
@@ -102,6 +103,19 @@ def launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:
         if local:
             del os.environ[_ADDRESS]
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def end_of_jvm(patience_s: float = 0) -> str | None:
+    """Return how the JVM that this process has started ended; None if it runs after some seconds, or there is none."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        return None
+    return f"process {process.pid} " + end_in_words(code)
 
 
 def check_reach(settings: Mapping[str, str]) -> None:

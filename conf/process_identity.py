@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import signal
 import socket
 import uuid
 from typing import NamedTuple
@@ -61,6 +62,11 @@ def driver_process() -> Process:
             return Process.of(pid)
         pid = found.parent
     return Process.of(os.getpid())
+
+
+def end_in_words(code: int) -> str:
+    """Return how a process ended, by the exit code that Python reports."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
 
 
 def cores() -> int:

@@ -144,7 +144,8 @@ def session(
     app_name : str
         Shown in Spark's UI and logs.
     master : str, optional
-        Such as ``local[4]``; all cores of this machine unless given here, in `conf` or to spark-submit.
+        Such as ``local[4]``; all cores of this machine unless given here, in `conf` or to spark-submit. Locally, a task
+        has two attempts, unless the master has their number, as ``local[4,1]`` does.
     jvm_log : str, optional
         A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in
         a process group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.

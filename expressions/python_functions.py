@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import multiprocessing
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from ..conf.errors import OptionError, QueryError
+from ..conf.process_identity import end_in_words
 from ..core.rows.columns import as_array
 from .coercion import Signature, standardized
 from .columnar import Builder, on_series, polars_type
@@ -167,9 +167,7 @@ class _ApartProcess:
         except (EOFError, OSError):
             _apart = None
             self._process.join()
-            code = self._process.exitcode or 0
-            cause = f"by {signal.Signals(-code).name}" if code < 0 else f"with the exit code {code}"
-            raise ChildProcessError(f"it ended its process {cause}") from None
+            raise ChildProcessError(f"its process {end_in_words(self._process.exitcode or 0)}") from None
         if isinstance(made, str):
             raise ChildProcessError(made)
         return made

@@ -1,13 +1,17 @@
+import json
 import logging
 import os
+import subprocess
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from py4j import java_gateway
+from pyspark import SparkContext
 
-from upstream.cli.failures import FAILED, MISUSED, CommandFailure, failure_of, hide_interrupts, with_log
+from upstream.cli.failures import FAILED, MISUSED, CommandFailure, failure_of, hide_traces, with_log
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 
 SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
@@ -41,6 +45,32 @@ def test_others_by_their_most_telling_line():
     assert failure_of(RuntimeError(java)).sentence == "No space left on device"
     assert failure_of(RuntimeError("plain")).sentence == "plain"
     assert failure_of(RuntimeError()).sentence == "RuntimeError"
+
+
+def test_the_death_of_the_jvm_is_named(monkeypatch):
+    jvm = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+    assert failure_of(RuntimeError("plain")).sentence == "plain"
+    jvm.kill()
+    failure = failure_of(json.JSONDecodeError("Unterminated string starting at", '"', 0))
+    assert failure.sentence.startswith(f"Spark's JVM has died: process {jvm.pid} was killed by SIGKILL. If the system")
+    assert "Unterminated string" in failure.details
+    assert failure_of(OptionError("a")).sentence == "a."
+
+
+@pytest.mark.parametrize(
+    ("text", "stack", "sentence"),
+    [
+        ("Task 0 failed 2 times. Python worker exited unexpectedly (crashed).", "", "A Python worker"),
+        ("[STREAM_FAILED] terminated with exception: Broken pipe", "at x.PythonStreamingSourceRunner.latestOffset",
+         "The Python process of Spark that plans"),
+        ("[STREAM_FAILED] terminated with exception: Broken pipe", "at x.Other", "[STREAM_FAILED] terminated"),
+    ],
+)  # fmt: skip
+def test_the_death_of_a_python_process_is_named(text, stack, sentence):
+    error = RuntimeError(text)
+    error._stackTrace = stack
+    assert failure_of(error).sentence.startswith(sentence)
 
 
 @pytest.mark.parametrize(("error", "left"), [(None, 0), (OptionError("a"), 0), (RuntimeError("b"), 1)])
@@ -77,7 +107,7 @@ def test_an_interrupt_of_a_call_to_java_leaves_no_trace(caplog):
     root, server = logging.getLogger(), logging.getLogger("py4j.clientserver")
     before = list(root.filters)
     try:
-        hide_interrupts()
+        hide_traces()
         root.error(text)
         root.error("another error")
         # A batch in Python whose query is stopped.

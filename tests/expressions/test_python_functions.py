@@ -97,7 +97,7 @@ def test_a_function_that_kills_its_process_fails_when_spark_repeats_the_task(mon
     monkeypatch.setattr(TaskContext, "_taskContext", None)
     TaskContext()._attemptNumber = 1
     assert values(DOUBLED.call([X])) == [3.0, None, -4.0]
-    with pytest.raises(QueryError, match=r"dies\(x\) failed: it ended its process by SIGKILL"):
+    with pytest.raises(QueryError, match=r"dies\(x\) failed: its process was killed by SIGKILL"):
         values(declared("dies").call([X]))
 
 
