@@ -82,7 +82,7 @@ def table_condition(
         else "overloaded"
         if last.pending and arrives >= _OVERLOADED
         else "late"
-        if fresh.target_met is False or behind_us >= APART_US
+        if fresh.target_met is False or fresh.hangs or behind_us >= APART_US
         else "running"
     )
     return TableCondition(state, fresh, lease, now_us, arrives)

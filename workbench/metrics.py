@@ -22,7 +22,7 @@ from ..delta_format.latest_table import NOTHING_YET
 from ..delta_format.log import entry_place
 from ..hosting.host_lease import writer_lease
 from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
-from ..sink.figures.freshness import Freshness, JournaledBatch, freshness
+from ..sink.figures.freshness import HANGS_US, Freshness, JournaledBatch, freshness
 from ..sink.figures.summary import CommitSummary, complete_up_to_us
 from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
@@ -48,7 +48,6 @@ _SLOPE = 0.01
 # What lies beside a table is read again at a new version, or after this.
 _READ_AGAIN_US = 30_000_000
 _READING_S = 0.4
-_MAX_AGE_US = 600_000_000
 
 Samples = Iterable[tuple[Labels, "float | Ages | None"]]
 
@@ -222,7 +221,7 @@ class TableFigures:
         if self.nearby.error is not None:
             return [f"the table cannot be read: {self.nearby.error}"]
         found: list[str] = []
-        limit_us, silent = _MAX_AGE_US, has_ended(self.last) or self.nearby.writer
+        limit_us, silent = HANGS_US, has_ended(self.last) or self.nearby.writer
         if max_age_us is not None:
             limit_us, silent = max_age_us, False
         fresh = self.fresh

@@ -19,6 +19,8 @@ from .summary import CommitSummary
 
 # A commit's figure describes the present for as long as it is great itself, and this: rows so old may be unread yet.
 _RECENT_US = 10_000_000
+HANGS_US = 600_000_000
+"""A batch that has no commit after this time is late, whatever the target is."""
 _NOTHING_WAITS = Staleness(0.0, 0.0, 0.0, 0.0)
 
 
@@ -139,6 +141,11 @@ class Freshness:
         """The age of the first row of the unanswered batch; None if no row of one waits."""
         batch = self.unanswered
         return None if batch is None or batch.is_empty else max(self.now_us - batch.first_us, 0)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a batch has had no commit for ten minutes."""
+        return (self.batch_us or 0) > HANGS_US
 
     @property
     def batch_text(self) -> str:

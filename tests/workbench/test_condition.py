@@ -56,6 +56,9 @@ def test_without_a_target_the_batch_is_named(tmp_path):
     assert page["verdict"] == (
         "31.0 s stale on average; batch 2 has no commit after 30.0 s, and its first row has waited for 31.0 s."
     )
+    later = scene.now_us + 601 * SECOND
+    scene.hold(now=later)
+    assert table_condition(watched(scene), later).state == "late"
 
 
 def test_an_idle_query_does_not_grow_stale(tmp_path):
