@@ -22,7 +22,7 @@ PAGES = {
 ON_SPARK = {name: text for name, text in examples().items() if needs_spark(name, text)}
 WITH_PYTHON = {name: page for name, page in PAGES.items() if "```python" in page}
 
-SLOW = re.compile(r"falling behind|took|longer than|[Ss]low")
+SLOW = re.compile(r"falling behind|loadTimeMs|took|longer than|[Ss]low")
 """Of a warning that a busy machine gets."""
 
 
