@@ -286,7 +286,7 @@ def plan_of_job(
     if not text:
         spans = _spans(job.folder, seen) if seen and not latest else hosted_spans(job.folder, host, parts, titles)
     graph, ends = with_stream_steps(graph, job.folder, registry, offsets, latest=latest)
-    name = next(iter(queries))
+    name = next(iter(queries), "")  # none is active
     shown = f"query:{name}" if len(queries) == 1 else ""
     if seen is None or table is None or not chosen:
         return PlanView(graph, shown, None, [], {}, None, len(registry.queries), spans=spans)

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from kit.continuous import CATALOG
+from kit.registries import begun
 from kit.sink import Sink
 
 from upstream.core.feedback.checkpoint_layout import (
@@ -305,6 +306,14 @@ def test_the_parts_of_a_query_have_their_costs_and_divide_the_time_of_the_stages
         == [each[0] for each in within].index("run (addBatch)") + 1
     )
     assert within[-1][:2] == ("note the commit (commitOffsets)", 1)
+
+
+def test_a_job_without_queries_has_an_empty_plan(tmp_path):
+    begun(tmp_path)
+    with page(tmp_path) as client:
+        found = client.get("/api/v1/plan")
+        assert (found.status_code, client.get("/api/v1/plan.svg").status_code) == (200, 200), found.text
+        assert found.json()["nodes"] == []
 
 
 def test_a_job_of_many_queries_is_shown_in_parts(job):
