@@ -20,7 +20,7 @@ from .operator import Evaluable, Operator
 from .ordered_rows import Ordered, TopRows
 from .plan.aggregates import error_of, share_of
 from .plan.bounds import changes_of_groups, needed_of, never_changes, only_grows, rows_before
-from .plan.identity import identity
+from .plan.identity import digest, identity
 from .plan.nodes import (
     Aggregation,
     Changes,
@@ -124,7 +124,8 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
             event_time = "" if node.static else node.event_time
             return StreamSource(name, schema, event_time, state, any_time=clock == "arrival")
         case Sample(source, percent, seed):
-            return SampleOperator(source.schema, percent, seed)
+            stream = digest(source.name if isinstance(source, Stream) else source, 15)
+            return SampleOperator(source.schema, percent, seed, stream)
         case WindowOver():
             return _window(node, compile_, state, clock)
         case ConstantRow(columns):

@@ -112,12 +112,17 @@ def _micros(times: pl.Series) -> pl.Series:
 
 
 class SampleOperator(Operator):
-    """Each row of a stream with a probability. Time, sequence and seed determine the choice, so a replay repeats it."""
+    """Each row of a stream with a probability.
 
-    def __init__(self, schema: pa.Schema, percent: float, seed: int) -> None:
+    The stream, its row's time and sequence, and the seed determine the choice, so a replay repeats it, and the samples
+    of two streams are independent. ``stream`` is an identity of 60 bits in hexadecimal digits.
+    """
+
+    def __init__(self, schema: pa.Schema, percent: float, seed: int, stream: str) -> None:
         super().__init__(stream_schema(schema))
         self._share = percent / 100
         self._seed = seed
+        self._stream = int(stream, 16)
 
     forgets = True
 
@@ -125,7 +130,7 @@ class SampleOperator(Operator):
         (rows,) = inputs
         if rows.height == 0:
             return self.nothing
-        draw = mixed(int64s(rows, TIME), int64s(rows, SEQUENCE), self._seed) >> np.uint64(11)
+        draw = mixed(int64s(rows, TIME), int64s(rows, SEQUENCE), self._seed, self._stream) >> np.uint64(11)
         return rows.filter(pl.Series(draw.astype(np.float64) * 2.0**-53 < self._share))
 
 

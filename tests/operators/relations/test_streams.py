@@ -1,5 +1,7 @@
 """Rows of streams: none is lost silently, and a sample is the same in every replay."""
 
+from dataclasses import replace
+
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -56,9 +58,9 @@ def test_rows_without_a_column_fail_the_queries_that_read_them():
     assert "lack k" in str(outcome.failed["q"])
 
 
-def sampled(rows, percent, seed=0):
+def sampled(rows, percent, seed=0, stream="5"):
     frame = pl.DataFrame({"k": range(rows), SEQUENCE: range(rows), TOMBSTONE: [False] * rows, TIME: [7] * rows})
-    return SampleOperator(pa.schema([("k", LONG)]), percent, seed).step(
+    return SampleOperator(pa.schema([("k", LONG)]), percent, seed, stream).step(
         [frame.with_columns(pl.lit(1).alias(WEIGHT))], Span.first(9)
     )
 
@@ -66,10 +68,25 @@ def sampled(rows, percent, seed=0):
 def test_a_sample_has_its_share_and_is_the_same_again():
     assert 1800 < sampled(20_000, 10).height < 2200
     assert sampled(20_000, 10).equals(sampled(20_000, 10))
-    assert not sampled(20_000, 10).equals(sampled(20_000, 10, seed=1))
+    one = set(sampled(20_000, 10)["k"])
+    for other in (sampled(20_000, 10, seed=1), sampled(20_000, 10, stream="f" * 15), sampled(20_000, 10, 5, "0")):
+        assert 150 < len(one & set(other["k"])) < 250
     assert sampled(1000, 0).height == 0
     assert sampled(1000, 100).height == 1000
     assert set(sampled(1000, 10)["k"]) < set(sampled(1000, 20)["k"])
+
+
+def test_streams_have_samples_of_their_own_and_a_stream_one_for_all_readers():
+    other = replace(STREAM, name="r")
+    streams = {"one": STREAM, "two": other, "again": STREAM}
+    plans = {name: WindowOver(Sample(each, 20.0), UnboundedWindow()) for name, each in streams.items()}
+    evaluation = added(plans, DictStore())
+    assert evaluation.operators == 6
+    rows = pl.DataFrame({"t": range(1000), "k": [str(n) for n in range(1000)]})
+    found = evaluation.step({"s": rows, "r": rows}, 2000).changes
+    one, two, again = (set(found[name]["k"]) for name in plans)
+    assert one == again
+    assert 15 < len(one & two) < 70
 
 
 def test_a_sample_is_taken_before_the_window():
