@@ -308,7 +308,7 @@ def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _argument(name: str, value: str) -> str | int:
-    return int(value) if name in ("budget", "shards", "stalest_keys") and value.isdecimal() else value
+    return int(value) if name in ("shards", "stalest_keys") and value.isdecimal() else value
 
 
 def _option(name: str, connector: str) -> str:

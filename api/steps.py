@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import flag_argument
+from ..core.feedback.control import QueueBudget
 from ..core.rows.key import Key
 from ..operators.compile import bind, on_spark
 from ..operators.queue.queue import Policy, ShardPlan, is_duration
@@ -17,7 +18,6 @@ from ..operators.row_steps import (
     choice_step,
     distinct_by,
     filter_step,
-    first_budget,
     map_rows,
     queue,
     reorder,
@@ -196,7 +196,8 @@ class StreamSteps:
             while the load allows, else linecutting. ``fifo``, ``append``, ``shed``: for comparison.
         budget
             The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness. A
-            duration, such as ``2 seconds``, chooses the number that takes a batch this long. None processes all.
+            duration, such as ``2 seconds``, chooses the number that takes a batch this long. None, or ``none`` as in
+            SQL, processes all.
         weight
             A column or SQL expression: the factor by which a key's staleness counts.
         access_interval
@@ -228,12 +229,13 @@ class StreamSteps:
         --------
         >>> fresh = stream.queue(policy="in-place", budget=10_000)
         """
+        rule = QueueBudget.parse(budget)
         plan = ShardPlan(
-            self.key, self.event_time, shards, policy, first_budget(budget), isinstance(budget, str),
+            self.key, self.event_time, shards, policy, rule.rows, rule.auto,
             half_life_s=seconds_argument("half_life", half_life),
             cost_s=None if cost is None else seconds_argument("cost", cost), stalest_keys=stalest_keys,
         )  # fmt: skip
-        node = queue(self.plan, plan, budget, weight, access_interval)
+        node = queue(self.plan, plan, rule.duration_s, weight, access_interval)
         if isinstance(weight, str):
             self._check_expression(weight)
         if isinstance(access_interval, str) and not is_duration(access_interval):

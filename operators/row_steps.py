@@ -14,7 +14,6 @@ from ..core.rows.system_column import SYSTEM
 from ..plan.nodes import Choice, Filter, IncompleteInput, Map, Node, Queue, Reorder
 from ..plan.properties import check_final, check_key_columns, check_promised, coalesces
 from .queue.queue import ShardPlan
-from .queue.tick_planner import FIRST_BUDGET, check_budget
 from .reorder.shard import ReorderPlan, check_inputs, check_ordered
 from .runtime.steps import mapped
 from .step_arguments import check_time_formats
@@ -119,16 +118,10 @@ _WITH_CHANGES = {
 }
 
 
-def first_budget(budget: int | str | None) -> int | None:
-    """Return the budget of a queue's first batch."""
-    check_budget(budget)
-    return FIRST_BUDGET if isinstance(budget, str) else budget
-
-
 def queue(
     before: Node,
     plan: ShardPlan,
-    budget: int | str | None,
+    duration_s: float | None,
     weight: str | Column | None,
     access_interval: str | Column | None,
 ) -> Queue:
@@ -138,7 +131,7 @@ def queue(
     column_argument("access_interval", access_interval)
     given = {
         "budget": plan.budget,
-        "duration": seconds_argument("budget", budget) if isinstance(budget, str) and budget != "auto" else None,
+        "duration": duration_s,
         "cost": None if plan.cost_s is None else length_text(round(plan.cost_s * 1e6)),
     }
     options = {"auto": str(plan.auto).lower(), **{name: str(each) for name, each in given.items() if each is not None}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import time
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...conf.errors import CheckpointError, OptionError
 from ...conf.options import bytes_, duration_us, positive_int
-from ...conf.units import StalenessTarget
+from ...conf.units import StalenessTarget, format_duration_us
 from ...storage.atomic_write import NumberedFiles
 from ...storage.folder import TableFolder
 from .checkpoint_layout import CONTROLS
@@ -20,6 +21,9 @@ ControlValue = int | str | None
 """A setting; None for the one with which the query was started."""
 
 NO_LIMIT, AUTO, NOW = "none", "auto", "now"
+FIRST_BUDGET = 2_000
+"""The budget of the first batch if the planner finds the budget."""
+_BUDGETS = "a whole number of at least 1, auto, a duration of a batch such as '2 seconds', or none"
 
 
 class ControlAttribute(NamedTuple):
@@ -40,10 +44,46 @@ def _duration(text: str) -> str:
     return text
 
 
+class QueueBudget(NamedTuple):
+    """The rule for the rows of a queue's batch, by the program or by a control."""
+
+    rows: int | None  # rows per batch, or the first number if `auto`; None for no limit
+    auto: bool = False  # find the number
+    duration_s: float | None = None  # intended duration of a batch, for `auto`
+    planned: bool = True  # the program's
+
+    @classmethod
+    def parse(cls, value: object) -> QueueBudget:
+        """Return the rule of a number, ``auto``, a duration, or ``none``, also as text; None is ``none``."""
+        text = NO_LIMIT if value is None else str(value).strip()
+        if not isinstance(value, bool) and (value is None or isinstance(value, int | str)):
+            with contextlib.suppress(ValueError, OptionError):
+                if text.lower() == NO_LIMIT:
+                    return cls(None)
+                if text.lower() == AUTO:
+                    return cls(FIRST_BUDGET, auto=True)
+                if text.lstrip("+-").isdigit():
+                    return cls(_count(text))
+                return cls(FIRST_BUDGET, True, duration_us().parse(text) / 1e6)
+        raise OptionError(f"budget={value!r}", expected=_BUDGETS)
+
+    def instead_of(self, planned: QueueBudget) -> QueueBudget:
+        """Return the rule of a control in place of the program's, from whose number the search begins."""
+        rows = (planned.rows or FIRST_BUDGET) if self.auto else self.rows
+        return self._replace(rows=rows, planned=False)
+
+    @property
+    def text(self) -> str:
+        if not self.auto:
+            return NO_LIMIT if self.rows is None else str(self.rows)
+        return AUTO if self.duration_s is None else format_duration_us(self.duration_s * 1e6)
+
+
 def _budget(text: str) -> int | str:
-    if text.lower() in (AUTO, NO_LIMIT):
-        return text.lower()
-    return _count(text) if text.lstrip("+-").isdigit() else _duration(text)
+    given = QueueBudget.parse(text)
+    if given.duration_s is not None:
+        return text
+    return given.text if given.auto or given.rows is None else given.rows
 
 
 def _target(text: str) -> str:
@@ -93,7 +133,7 @@ ATTRIBUTES: Mapping[str, tuple[ControlAttribute, ...]] = {
         ControlAttribute(
             "budget",
             "rows a batch",
-            "a whole number of at least 1, auto, a duration of a batch such as '2 seconds', or none",
+            _BUDGETS,
             _budget,
         ),
         ControlAttribute("cost", "a row", "a duration such as '0.5 ms', or auto, as measured", _cost),

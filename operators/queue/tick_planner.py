@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...conf.errors import OptionError
-from ...conf.units import format_duration_us, parse_duration_us
+from ...conf.units import parse_duration_us
 from ...core.feedback.checkpoint_layout import queue_of
-from ...core.feedback.control import AUTO, CONTROL, NO_LIMIT, SAMPLE, ControlReader, ControlRecord, setting_in
+from ...core.feedback.control import (
+    AUTO,
+    CONTROL,
+    SAMPLE,
+    ControlReader,
+    ControlRecord,
+    QueueBudget,
+    setting_in,
+)
 from ...core.feedback.reports import QueueReport, ServiceReport, read_reports
 from ...storage.folder import folder_at
 from ..runtime.ticks import TickSource
-from .queue import ALL, LAST, Control, is_duration
+from .queue import ALL, LAST, Control
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5
-FIRST_BUDGET = 2_000
-"""The budget of the first batch if the planner finds the budget."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,48 +114,11 @@ def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares:
     return [each + spare // shares + (number < spare % shares) for number, each in enumerate(given)]
 
 
-def check_budget(budget: int | str | None) -> None:
-    """Refuse a budget that is neither a whole number of at least 1, nor ``auto``, nor a duration, nor None."""
-    if budget is None or budget == "auto" or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1):
-        return
-    if not isinstance(budget, str) or not is_duration(budget):
-        raise OptionError(
-            f"budget={budget!r}",
-            expected="a whole number of at least 1, 'auto', a duration such as '2 seconds', or None for no limit",
-            hint="leave it out",
-        )
-
-
-class QueueBudget(NamedTuple):
-    """The rule for the rows of a batch, by the program or by a control."""
-
-    rows: int | None  # rows per batch, or the first number if `auto`; None for no limit
-    auto: bool = False  # find the number
-    duration_s: float | None = None  # intended duration of a batch, for `auto`
-    planned: bool = True  # the program's
-
-    @classmethod
-    def of(cls, setting: int | str, planned: QueueBudget) -> QueueBudget:
-        """Return the rule of a control's setting."""
-        if isinstance(setting, int) or setting == NO_LIMIT:
-            return cls(None if setting == NO_LIMIT else int(setting), planned=False)
-        duration_s = None if setting == AUTO else parse_duration_us(setting) / 1e6
-        return cls(planned.rows or FIRST_BUDGET, True, duration_s, planned=False)
-
-    @property
-    def text(self) -> str:
-        if not self.auto:
-            return NO_LIMIT if self.rows is None else str(self.rows)
-        return AUTO if self.duration_s is None else format_duration_us(self.duration_s * 1e6)
-
-    def kept(self, shards: int) -> Mapping[str, int | str]:
-        """Return the rule of a shard in batches without a tick; see :class:`Control`."""
-        if self.planned:
-            return {}
-        return {"budget": self._each(shards)}
-
-    def _each(self, shards: int) -> int | str:
-        return ALL if self.rows is None else LAST if self.auto else max(1, -(-self.rows // shards))
+def _rule_of_shard(rule: QueueBudget, shards: int) -> Mapping[str, int | str]:
+    """Return the rule of a shard in batches without a tick; see :class:`Control`."""
+    if rule.planned:
+        return {}
+    return {"budget": ALL if rule.rows is None else LAST if rule.auto else max(1, -(-rule.rows // shards))}
 
 
 @dataclasses.dataclass
@@ -204,7 +172,7 @@ class QueuePlanner:
     def _rule(self, record: ControlRecord | None) -> QueueBudget:
         given = QueueBudget(self.budget, self.auto, self.duration_s)
         setting = setting_in(record, "budget")
-        return given if setting is None else QueueBudget.of(setting, given)
+        return given if setting is None else QueueBudget.parse(setting).instead_of(given)
 
     def _in_force(self, record: ControlRecord | None) -> dict[str, Any]:
         """Return the settings of a batch under the names of the attributes, for people."""
@@ -221,7 +189,7 @@ class QueuePlanner:
         if cost is not None:
             # A row costs a shard more by the factor `shards`, since all shards share the machine.
             more["cost_s"] = None if cost == AUTO else parse_duration_us(cost) / 1e6 * self.shards
-        return {**self._rule(record).kept(self.shards), **more}
+        return {**_rule_of_shard(self._rule(record), self.shards), **more}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """Return the offset of the next tick; `start` if no row waits that may be served now, and no control is new."""

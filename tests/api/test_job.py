@@ -64,7 +64,7 @@ def test_a_statement_gives_the_arguments_of_a_source(text, found, monkeypatch):
 
 def test_a_source_may_have_a_queue_or_coalesce():
     text = "FROM 'x' WITH (key = 'a', queue = 'in-place', queue.budget = 100, queue.weight = '2', queue.cost = '1 ms')"
-    queue = {"policy": "in-place", "budget": 100, "weight": "2", "cost": "1 ms"}
+    queue = {"policy": "in-place", "budget": "100", "weight": "2", "cost": "1 ms"}
     assert arguments(text) == ({"path": "x", "key": ["a"]}, queue, True)
     assert arguments("FROM 'x' WITH (key = 'a', queue = 'fifo', queue.budget = 'auto')")[1] == {
         "policy": "fifo",

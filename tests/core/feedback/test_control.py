@@ -8,10 +8,12 @@ from kit.journal import through_json
 from upstream.conf.errors import CheckpointError, OptionError
 from upstream.core.feedback import control
 from upstream.core.feedback.control import (
+    FIRST_BUDGET,
     ControlChange,
     ControlConflictError,
     ControlLog,
     ControlReader,
+    QueueBudget,
     newest_record,
     taken_in,
 )
@@ -139,3 +141,26 @@ def test_only_the_last_changes_stay_in_an_offset_and_nothing_wrong_is_said_of_ot
         taken = control.taken_with(taken, version, folder, version * 10)
         journal(tmp_path, version)
     assert [taken_in(taken, version) for version in range(1, 6)] == [None, None, None, (4, 40), (5, 50)]
+
+
+@pytest.mark.parametrize(
+    ("values", "rule", "text"),
+    [
+        ((None, "none", " None "), QueueBudget(None), "none"),
+        (("auto", "AUTO"), QueueBudget(FIRST_BUDGET, auto=True), "auto"),
+        ((10_000, "10000", "+10000"), QueueBudget(10_000), "10000"),
+        (("2 seconds", "2000 ms"), QueueBudget(FIRST_BUDGET, True, 2.0), "2.0 s"),
+    ],
+)
+def test_a_budget_has_one_form_for_programs_sql_and_controls(values, rule, text):
+    for value in values:
+        assert QueueBudget.parse(value) == rule
+    assert QueueBudget.parse(rule.text) == rule
+    assert rule.text == text
+    assert rule.instead_of(QueueBudget(7)) == rule._replace(rows=7 if rule.auto else rule.rows, planned=False)
+
+
+@pytest.mark.parametrize("budget", [0, -1, 2.5, "many", True, "0", "-1", "2.5", ""])
+def test_a_budget_that_would_process_nothing_is_refused(budget):
+    with pytest.raises(OptionError, match="at least 1"):
+        QueueBudget.parse(budget)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.control import ControlChange, ControlLog
 from upstream.core.feedback.reports import QueueReport, ServiceReport
-from upstream.operators.queue.tick_planner import BatchCost, QueuePlanner, allot, auto_budget, check_budget
+from upstream.operators.queue.tick_planner import BatchCost, QueuePlanner, allot, auto_budget
 from upstream.storage.folder import TableFolder
 
 
@@ -110,12 +109,6 @@ def test_keys_that_rest_cost_no_batches():
     start = planner.initial()
     assert planner.plan(start, 40) == start
     assert planner.plan(start, 50) != start
-
-
-@pytest.mark.parametrize("budget", [0, -1, 2.5, "many", True])
-def test_a_budget_that_would_process_nothing_is_refused(budget):
-    with pytest.raises(OptionError, match="at least 1"):
-        check_budget(budget)
 
 
 @pytest.mark.parametrize(
