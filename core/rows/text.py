@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,17 +106,21 @@ def _readable(value: Any) -> Any:
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
     """Return the type with binary in place of text, at any depth."""
-    if pa.types.is_string(kind):
-        return pa.binary()
+    return mapped_type(kind, lambda leaf: pa.binary() if pa.types.is_string(leaf) else leaf)
+
+
+def mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return the type with a change to each type within that holds no others."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(as_bytes(field.type)) for field in kind])
+        return pa.struct([field.with_type(mapped_type(field.type, change)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(as_bytes(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(mapped_type(kind.value_type, change)))
     if pa.types.is_map(kind):
         return pa.map_(
-            kind.key_field.with_type(as_bytes(kind.key_type)), kind.item_field.with_type(as_bytes(kind.item_type))
+            kind.key_field.with_type(mapped_type(kind.key_type, change)),
+            kind.item_field.with_type(mapped_type(kind.item_type, change)),
         )
-    return kind
+    return change(kind)
 
 
 def _holds_text(kind: pa.DataType) -> bool:
@@ -133,13 +137,13 @@ def _invalid(array: pa.Array) -> Mask:
             if _holds_text(child.type):
                 found |= _invalid(child)
     elif pa.types.is_list(kind) or pa.types.is_map(kind):
-        for values, parents in _texts_inside(array):
+        for values, parents in values_inside(array):
             if _holds_text(values.type):
                 found[parents[_invalid(values)]] = True
     return found
 
 
-def _texts_inside(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
+def values_inside(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
     """Return the values in the rows of a list or map, with the row of each; a map's keys and items apart."""
     if pa.types.is_list(array.type):
         return [(pc.list_flatten(array), np.asarray(pc.list_parent_indices(array)))]

@@ -19,7 +19,7 @@ from ...options import SourceOptions
 from ..contract import Chunk, MalformedRows, Range
 from ..files.formats.jsonlines import JsonFormat
 from ..files.formats.lines import Head, LineFormat, LineParser, parse_lines
-from ..files.formats.separated_values import DelimitedFormat
+from ..files.formats.separated_values import DelimitedFormat, texts_as
 from .options import KafkaOptions
 
 RowsAtOffsets = tuple[pa.Table, Int64s]
@@ -216,7 +216,9 @@ def check_key_type(name: str, dtype: pa.DataType) -> None:
 
 
 def _cast(raw: pa.Array, dtype: pa.DataType) -> pa.Array:
-    return raw if pa.types.is_binary(dtype) else raw.cast(pa.string()).cast(dtype)
+    if pa.types.is_binary(dtype):
+        return raw
+    return pa.concat_arrays(texts_as(pa.chunked_array([raw.cast(pa.string())]), dtype).chunks)
 
 
 def _singly(raw: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, Bools]:

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .....conf.errors import SchemaError
 from .....core.rows.exact_integers import Int64s
+from .....core.rows.text import mapped_type
 from .lines import Head, LineFormat, LineParser
 
 
@@ -23,11 +25,8 @@ class _Fraction(_Number):
     __slots__ = ()
 
 
-def _constant(name: str) -> Any:
-    raise json.JSONDecodeError(f"{name} is not a value", name, 0)
-
-
-_DECODER = json.JSONDecoder(strict=False, parse_int=_Number, parse_float=_Fraction, parse_constant=_constant)
+# Arrow reads NaN and Infinity, as Python's json writes them.
+_DECODER = json.JSONDecoder(strict=False, parse_int=_Number, parse_float=_Fraction, parse_constant=_Fraction)
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _WORDS = {
     type(None): "null",
@@ -153,10 +152,13 @@ class JsonParser(LineParser):
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         fields = [schema.field(name) for name in columns]
-        # Times are read as text first: pyarrow would take one without a zone for UTC without saying so.
-        self._times = {field.name: field.type for field in fields if pa.types.is_timestamp(field.type)}
+        # Times are read as text first: pyarrow would take one without a zone for UTC without saying so, and a date is a
+        # number to it.
+        self._times = {field.name: field.type for field in fields if pa.types.is_temporal(field.type)}
+        self._types = {field.name: field.type for field in fields if field.name not in self._times}
+        self._narrow = [name for name, dtype in self._types.items() if "float" in str(dtype)]
         self._columns = list(columns)
-        self._schema = pa.schema([pa.field(f.name, pa.string() if f.name in self._times else f.type) for f in fields])
+        self._schema = pa.schema([(f.name, pa.string() if f.name in self._times else _written(f.type)) for f in fields])
 
     def parse(self, block: bytes) -> pa.Table:
         """Return the rows of a block. A timestamp column comes without a zone if the block's text names none."""
@@ -170,6 +172,12 @@ class JsonParser(LineParser):
         if has_null_line(block):  # which Arrow takes for a row of nulls
             raise pa.ArrowInvalid("the line is null and not an object")
         table = _read(block, self._schema)
+        for name, dtype in self._types.items():
+            if not self._schema.field(name).type.equals(dtype):
+                table = table.set_column(table.schema.get_field_index(name), name, table.column(name).cast(dtype))
+        for name in self._narrow:
+            if _infinities(table.column(name)) > block.count(b"Infinity"):
+                raise pa.ArrowInvalid(f"a number in member {name!r} is too large for {self._types[name]}")
         for name, dtype in self._times.items():
             at = self._columns.index(name)
             table = table.set_column(at, name, self._time(table.column(at), name, dtype))
@@ -200,6 +208,20 @@ class JsonParser(LineParser):
         converted = column.cast(other)
         self._times[name] = other
         return converted
+
+
+def _written(dtype: pa.DataType) -> pa.DataType:
+    """Return a type that holds a scaled decimal of any 38 digits where Arrow's reader, modulo 2¹²⁸, would wrap."""
+    return mapped_type(dtype, lambda leaf: pa.decimal256(38, leaf.scale) if pa.types.is_decimal(leaf) else leaf)
+
+
+def _infinities(column: pa.ChunkedArray) -> int:
+    """Return how many infinite numbers of 32 bits a column holds at any depth."""
+    if pa.types.is_struct(column.type):
+        return sum(map(_infinities, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _infinities(pc.list_flatten(column))
+    return pc.sum(pc.is_inf(column)).as_py() or 0 if pa.types.is_float32(column.type) else 0
 
 
 def has_null_line(block: bytes) -> bool:
@@ -238,8 +260,6 @@ def _depth(block: bytes) -> int:
 
 def _whole_numbers(table: pa.Table, sample: bytes) -> pa.Schema:
     """Return a table's schema, with decimals where pyarrow read whole numbers beyond 64 bits as floats."""
-    import pyarrow.compute as pc
-
     schema = table.schema
     for at, field in enumerate(schema):
         if (

@@ -39,6 +39,24 @@ def refused(fields: pa.ChunkedArray, dtype: pa.DataType) -> tuple[list[int], lis
     return places.to_pylist(), texts.take(places).to_pylist()
 
 
+def texts_as(texts: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
+    """Return texts as values of a type; raise ArrowInvalid for one that is beyond it, or is not written in decimal."""
+    if pa.types.is_integer(dtype) and (wrong := refused(texts, dtype)[1]):
+        raise pa.ArrowInvalid(f"'{wrong[0]}' is not of type {dtype}")
+    texts = pc.utf8_trim(texts, " \t")
+    if pa.types.is_decimal(dtype):
+        # Arrow scales modulo 2¹²⁸. What is below this bound stays below 2¹²⁷, where the cast counts its digits.
+        sizes = pc.abs(texts.cast(pa.float64()))
+        if pc.any(pc.greater_equal(sizes, 1.5 * 10.0 ** (dtype.precision - dtype.scale))).as_py():
+            raise pa.ArrowInvalid(f"a number is too large for {dtype}")
+    values = texts.cast(dtype)
+    if pa.types.is_floating(dtype):
+        infinite = texts.filter(pc.fill_null(pc.is_inf(values), False))
+        if not pc.all(pc.match_substring(infinite, "inf", ignore_case=True), min_count=0).as_py():
+            raise pa.ArrowInvalid(f"a number is too large for {dtype}")
+    return values
+
+
 def _pattern(dtype: pa.DataType) -> str | None:
     types = pa.types
     if types.is_integer(dtype):
@@ -323,6 +341,9 @@ class DelimitedParser(LineParser):
         self._whole = {
             name: dtype for name, dtype in self._types.items() if pa.types.is_integer(dtype) and name not in self._exact
         }
+        # Arrow's CSV reader scales decimals modulo 2¹²⁸, and makes a float that is too large infinite.
+        self._decimals = {name: dtype for name, dtype in self._types.items() if pa.types.is_decimal(dtype)}
+        self._floats = {name: dtype for name, dtype in self._types.items() if pa.types.is_floating(dtype)}
         self._quote = form.quote.encode()
         quote, sep = re.escape(self._quote), re.escape(form.sep.encode())
         field = _closed_field(quote, sep)
@@ -336,9 +357,11 @@ class DelimitedParser(LineParser):
         # For a few lines the reader that starts no threads is much quicker.
         parse = csv.read_csv if len(block) > _SMALL else _read_small
         # Arrow reads 0x10 as 16, and Spark reads no number. Rarely does a block have these letters.
-        doubted = self._whole if b"0x" in block or b"0X" in block else {}
-        as_text = dict.fromkeys([*self._exact, *doubted], pa.string())
-        for _ in range(2 * len(self._types) + 1):
+        doubted = dict(self._decimals)
+        if b"0x" in block or b"0X" in block:
+            doubted |= self._whole
+        for _ in range(2 * len(self._types) + 2):
+            as_text = dict.fromkeys([*self._exact, *doubted], pa.string())
             try:
                 table = parse(
                     pa.BufferReader(block),
@@ -352,6 +375,10 @@ class DelimitedParser(LineParser):
                         **self._form.nulls(),
                     ),
                 )
+                floats = {name: dtype for name, dtype in self._floats.items() if name not in doubted}
+                if infinite := [name for name in floats if pc.any(pc.is_inf(table.column(name))).as_py()]:
+                    doubted |= {name: floats[name] for name in infinite}
+                    continue
                 return self._numbered(table, doubted) if self._wanted else table.select([])
             except pa.ArrowInvalid as error:
                 if not self._other_zone(error):
@@ -368,7 +395,7 @@ class DelimitedParser(LineParser):
             if name in doubted and (wrong := refused(fields, dtype)[1]):
                 raise pa.ArrowInvalid(f"'{wrong[0]}' in column {name!r} is not of type {dtype}")
             try:
-                numbers = pc.utf8_trim(fields, " \t").cast(dtype) if name in doubted else fields.cast(dtype)
+                numbers = texts_as(fields, dtype) if name in doubted else fields.cast(dtype)
             except pa.ArrowInvalid:  # whose words matter where there is one line
                 raise pa.ArrowInvalid(f"'{fields[0]}' in column {name!r} is not of type {dtype}") from None
             table = table.set_column(table.schema.get_field_index(name), name, numbers)

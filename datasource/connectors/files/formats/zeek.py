@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .....conf.errors import FeedChangedError, SchemaError
-from .....core.rows.exact_integers import Int64s
+from .....core.rows.exact_integers import Int64s, fits
 from .lines import Head, LineFormat, LineParser, rows_between
 
 _TYPES = {
@@ -188,11 +188,17 @@ def _instants(seconds: pa.Array) -> pa.Array:
     seconds = pa.concat_arrays([seconds])
     if seconds.offset:
         seconds = seconds.take(pa.array(np.arange(len(seconds))))
-    buffer = seconds.buffers()[1]
-    # The low half of each 128-bit number of nanoseconds: it holds all years up to 2262.
-    low = np.frombuffer(buffer, np.int64, 2 * len(seconds))[::2] if len(seconds) else np.empty(0, np.int64)
+    # The halves of each 128-bit number of nanoseconds: the low one alone holds all years up to 2262.
+    halves = np.frombuffer(seconds.buffers()[1], np.int64, 2 * len(seconds)) if len(seconds) else np.empty(0, np.int64)
     mask = seconds.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(low // 1000, pa.int64(), mask=mask if mask.any() else None).cast(_TYPES["time"])
+    low, high = halves[::2], halves[1::2]
+    micros = low // 1000
+    for row in np.flatnonzero((high != low >> 63) & ~mask).tolist():
+        value = ((int(high[row]) << 64) + (int(low[row]) & 0xFFFF_FFFF_FFFF_FFFF)) // 1000
+        if not fits(value):
+            raise pa.ArrowInvalid(f"{seconds[row].as_py()} is too large for a time")
+        micros[row] = value
+    return pa.array(micros, pa.int64(), mask=mask if mask.any() else None).cast(_TYPES["time"])
 
 
 def _read_as(kind: str) -> pa.DataType:
