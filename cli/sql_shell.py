@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
+from ..core.rows.event_times import python_rows
 from ..hosting.edits import readers_of, record
 from ..hosting.job_file import created
 from ..hosting.journal import Change, known_name
@@ -70,8 +71,10 @@ def snapshot(location: str, after: int) -> Snapshot | None:
 
 def changes(before: pl.DataFrame | None, after: pl.DataFrame) -> Changes:
     """Return the removed rows, then the added ones, each as often as it changed, in a fixed order."""
-    had = collections.Counter() if before is None else collections.Counter(_hashable(row) for row in before.iter_rows())
-    has = collections.Counter(_hashable(row) for row in after.iter_rows())
+    had = (
+        collections.Counter() if before is None else collections.Counter(_hashable(row) for row in python_rows(before))
+    )
+    has = collections.Counter(_hashable(row) for row in python_rows(after))
     gone = sorted((had - has).elements(), key=_order)
     come = sorted((has - had).elements(), key=_order)
     return [*(("-", row) for row in gone), *(("+", row) for row in come)]
@@ -85,7 +88,7 @@ def grid(rows: pl.DataFrame, most: int) -> RenderableType:
     found = Table(box=None, header_style="bold", pad_edge=False)
     for name, kind in rows.schema.items():
         found.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
-    ordered = sorted(rows.iter_rows(), key=_order)
+    ordered = sorted(python_rows(rows), key=_order)
     for row in ordered[:most]:
         found.add_row(*map(cell, row))
     return Group(found, f"{most:,} of {len(ordered):,} rows") if len(ordered) > most else found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError, UpstreamError
 from ..conf.units import format_duration_us, now_us
+from ..core.rows.event_times import python_rows
 from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
 from ..sink.figures.waits import bound_text, complete_to, feed_lines
 from .failures import MISUSED, CommandFailure
@@ -336,7 +337,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dic
     grid = Table(box=None, header_style="bold", pad_edge=False)
     for name, kind in rows.schema.items():
         grid.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
-    for row in rows.iter_rows():
+    for row in python_rows(rows):
         grid.add_row(*map(cell, row))
     console.print(grid)
     summaries = [each for _, each in recent_commits(path, version, storage)]

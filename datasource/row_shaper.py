@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.rows.columns import column_at, columns_at, null_rows
-from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, times_as
+from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, rows_beyond_years, times_as, with_python_times
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.key import BY_ARRIVAL, NO_KEY, Key
 from ..core.rows.newest import NewestPerKey, key_codes
@@ -172,6 +172,9 @@ class RowShaper:
             unread = rows.time_us == NO_TIME
             if unread.any():
                 reasons.append((unread, f"the time column {self._options.time!r} is null or cannot be read as a time"))
+        for field in rows.table.schema:
+            if (beyond := rows_beyond_years(rows.table.column(field.name))) is not None:
+                reasons.append((beyond, f"column {field.name!r} holds a time outside of the years 1 to 9999"))
         if reasons and self._options.progress == "embedded":
             spared = embedded_punctuation(rows.table, self._options.key, self._options.time, rows.deleted)
             return [(mask & ~spared, reason) for mask, reason in reasons]
@@ -182,7 +185,9 @@ def _report(positions: Int64s, chunk: Chunk, index: Int64s, part: Range, malform
     raw = chunk.rows if chunk.origin is None else chunk.origin
     for low in range(0, len(positions), _TOGETHER):
         some = positions[low : low + _TOGETHER]
-        for number, record in zip(index[some].tolist(), raw.take(pa.array(some)).to_pylist(), strict=True):
+        for number, record in zip(
+            index[some].tolist(), with_python_times(raw.take(pa.array(some))).to_pylist(), strict=True
+        ):
             text = json.dumps(record, default=str, ensure_ascii=False)
             malformed.report(text=text, place=place_text(row_place(part, number)), line=None, reason=reason)
 

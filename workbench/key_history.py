@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ..conf.errors import TableError
 from ..core.rows.buckets import bucket_of
 from ..core.rows.columns import columns_at
+from ..core.rows.event_times import with_python_times
 from ..core.rows.sort_keys import places
 from ..delta_format.append_table import DEAD_LETTERS, dead_letter_table
 from ..delta_format.deletion_vectors import DeletionVector
@@ -206,13 +207,13 @@ class KeyHistory:
     def _rows(self, path: str, positions: Int64s) -> list[tuple[KeyRow, _RowPlace]]:
         if not len(positions):
             return []
-        rows = self.contents.files.rows_at(path, positions).to_pylist()
+        rows = with_python_times(self.contents.files.rows_at(path, positions)).to_pylist()
         return [(_row(row), _RowPlace(path, int(at))) for row, at in zip(rows, positions, strict=True)]
 
     def _tombstone(self) -> KeyRow | None:
         with self.contents.needed():
             buried = self.contents.buried(self.bucket)
-        mine = buried.filter(pa.array(self.key.among(buried))).to_pylist()
+        mine = with_python_times(buried.filter(pa.array(self.key.among(buried)))).to_pylist()
         return _row(mine[-1]) if mine else None
 
     def _deletion(self, entry: _Entry) -> KeyRow | None:
@@ -225,7 +226,7 @@ class KeyHistory:
             try:
                 at = self.key.positions_in(files, path)
                 if len(at):
-                    return _row(files.rows_at(path, at[-1:]).to_pylist()[0])
+                    return _row(with_python_times(files.rows_at(path, at[-1:])).to_pylist()[0])
             except FileNotFoundError:
                 continue
         return None

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..conf.errors import OptionError, QueryRefusedError, TableError
 from ..core.feedback.ages import Staleness
+from ..core.rows.event_times import python_rows
 from ..expressions.reader import NOT_ALIASES
 from ..expressions.types import function_names
 from ..hosting.edits import drop_query, record
@@ -319,7 +320,7 @@ def query_results(bench: Bench, request: Request) -> dict[str, Any]:
         "total": total,
         "columns": names,
         "types": [str(each) for each in rows.dtypes],
-        "rows": rows.rows(),
+        "rows": python_rows(rows),
     }
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
 from ..core.rows.buckets import bucket_of
+from ..core.rows.event_times import with_python_times
 from ..delta_format.append_table import DEAD_LETTERS, dead_letter_table
 from ..delta_format.latest_table import BUCKET
 from ..delta_format.log import LiveFiles, LogReplay
@@ -83,7 +84,8 @@ def json_rows(rows: pa.Table) -> dict[str, Any]:
     return {
         "columns": [{"name": field.name, "type": str(field.type)} for field in rows.schema],
         "rows": [
-            [_cell(value) for value in row] for row in zip(*(each.to_pylist() for each in rows.columns), strict=True)
+            [_cell(value) for value in row]
+            for row in zip(*(each.to_pylist() for each in with_python_times(rows).columns), strict=True)
         ],
     }
 

@@ -6,7 +6,7 @@ import datetime as dt
 import functools
 import re
 import zoneinfo
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import OptionError, SchemaError
-from .exact_integers import Int64s
+from .exact_integers import Int64s, Mask
 from .system_column import TIMESTAMP
+from .text import mapped_type, values_inside
 
 if TYPE_CHECKING:
     import polars as pl
@@ -256,6 +257,48 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
     times = _micros(array, time_format, time_zone)
     usable = (times >= _FIRST_US) & (times <= _LAST_US)
     return times if usable.all() else np.where(usable, times, NO_TIME)
+
+
+def rows_beyond_years(column: pa.ChunkedArray) -> Mask | None:
+    """Return which rows have a timestamp or date outside the years 1 to 9999, at any depth; None if no row has."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        first, last = (pa.scalar(us, pa.timestamp("us")).cast(kind, safe=False) for us in (_FIRST_US, _LAST_US))
+        ends = pc.min_max(column)
+        if not ends["min"].is_valid or (ends["min"].value >= first.value and ends["max"].value <= last.value):
+            return None
+        beyond = pc.or_(pc.less(column, first), pc.greater(column, last))
+        return pc.fill_null(beyond, False).to_numpy().astype(np.bool_)
+    beyond = np.zeros(len(column), dtype=np.bool_)
+    if pa.types.is_struct(kind):
+        for field in column.flatten():
+            beyond |= False if (rows := rows_beyond_years(field)) is None else rows
+    elif (pa.types.is_list(kind) or pa.types.is_map(kind)) and mapped_type(kind, _time_as_text) != kind:
+        for values, parents in values_inside(column.combine_chunks()):
+            if (rows := rows_beyond_years(pa.chunked_array([values]))) is not None:
+                beyond[parents[rows]] = True
+    return beyond if beyond.any() else None
+
+
+def with_python_times(rows: pa.Table) -> pa.Table:
+    """Return rows with text in place of times if a column has one that Python cannot hold."""
+    for at, field in enumerate(rows.schema):
+        if rows_beyond_years(rows.column(at)) is not None:
+            rows = rows.set_column(at, field.name, rows.column(at).cast(mapped_type(field.type, _time_as_text)))
+    return rows
+
+
+def python_rows(rows: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Return rows of Python's values, with text for the times of a column that has one that Python cannot hold."""
+    import polars as pl
+
+    beyond = [name for name, kind in rows.schema.items() if kind.is_temporal() or kind.is_nested()]
+    texts = with_python_times(rows.select(beyond).to_arrow(compat_level=pl.CompatLevel.oldest()))
+    return rows.with_columns(pl.DataFrame(texts).get_columns()).rows() if beyond else rows.rows()
+
+
+def _time_as_text(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else kind
 
 
 def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Scalar:

@@ -19,8 +19,10 @@ from upstream.core.rows.event_times import (
     instants_near,
     instants_of,
     local_micros,
+    rows_beyond_years,
     time_scalar,
     times_as,
+    with_python_times,
 )
 from upstream.operators.windows.kinds import Calendar
 
@@ -230,3 +232,31 @@ def test_offsets_are_zones_and_what_is_neither_is_refused():
     assert instants(EPOCH, zone="-01:30") == [5_400_000_000]
     with pytest.raises(OptionError, match="Mars/Base"):
         instants(EPOCH, zone="Mars/Base")
+
+
+BEYOND = pa.array(
+    [-62_135_596_800_000_001, -62_135_596_800_000_000, 253_402_300_799_999_999, 253_402_300_800_000_000, None]
+)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.date32()])
+@pytest.mark.parametrize("within", ["column", "struct", "list", "map"])
+def test_times_that_python_cannot_hold_are_seen_and_are_text(kind, within):
+    days = [-719_163, -719_162, 2_932_896, 2_932_897, None]
+    micros = pa.array(BEYOND, pa.int64()).cast(pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None))
+    times = pa.array(days, pa.int32()).cast(kind) if pa.types.is_date(kind) else micros.cast(kind, safe=False)
+    each = pa.array(np.arange(6), pa.int32())
+    column = {
+        "column": times,
+        "struct": pa.StructArray.from_arrays([times], ["t"]),
+        "list": pa.ListArray.from_arrays(each, times),
+        "map": pa.MapArray.from_arrays(each, pa.array(list("abcde")), times),
+    }[within]
+    rows = rows_beyond_years(pa.chunked_array([column]))
+    low = kind != pa.timestamp("s")  # there the first is the second after
+    assert rows.tolist() == [low, False, False, True, False]
+    made = with_python_times(pa.table({"t": column})).to_pylist()
+    assert "+10000-01-01" in str(made[3]) or "10000-01-01" in str(made[3])
+    good = pa.chunked_array([column.slice(1, 2)])
+    assert rows_beyond_years(good) is None
+    assert with_python_times(pa.table({"t": good})).column("t").type == column.type
