@@ -23,8 +23,9 @@ from ..conf.options import (
     whole,
 )
 from ..core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
-from ..core.rows.event_times import check_time_zone
+from ..core.rows.event_times import check_time_zone, is_pattern
 from ..core.rows.key import KEY_OPTION, NO_KEY, Key
+from ..core.rows.time_patterns import time_pattern
 from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.policies import FeedProgress, Policy, PolicyName
 from ..storage.folder import TableFolder
@@ -183,7 +184,8 @@ class SourceOptions:
         "timeFormat",
         text(),
         None,
-        "Set how to read the time column. For text, give a strptime pattern; the column becomes a TIMESTAMP. "
+        "Set how to read the time column. For text, give a pattern of Python's strptime; the column becomes a "
+        "TIMESTAMP. "
         "For numbers, give what they count: epoch_s, epoch_ms, epoch_us, or epoch_ns. Timestamps, dates, and "
         "ISO 8601 text need no format.",
     )
@@ -419,6 +421,8 @@ class SourceOptions:
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
         check_time_zone("timeZone", self.time_zone)
+        if self.time_format is not None and is_pattern(self.time_format):
+            time_pattern(self.time_format)
         self.policy()
 
     def _idle_problems(self) -> list[str]:

@@ -17,6 +17,7 @@ from ...conf.errors import OptionError, SchemaError
 from .exact_integers import Int64s, Mask
 from .system_column import TIMESTAMP
 from .text import mapped_type, values_inside
+from .time_patterns import time_pattern
 
 if TYPE_CHECKING:
     import polars as pl
@@ -219,6 +220,8 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, opti
             f"{option}={time_format!r} is unknown",
             expected="a strptime pattern such as '%Y-%m-%d %H:%M:%S', or one of " + ", ".join(EPOCH_UNITS),
         )
+    if time_format is not None and is_pattern(time_format):
+        time_pattern(time_format)
     if number and time_format not in EPOCH_UNITS:
         raise SchemaError(
             f"the time column {name!r} holds numbers ({dtype}) and {option} is {time_format!r}",
@@ -429,14 +432,13 @@ def _multiplied(values: Int64s, factor: int) -> Int64s:
 def _parse_text(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> pa.ChunkedArray:
     import polars as pl
 
+    series = pl.Series(array.cast(pa.string()))
+    if time_format is not None:
+        times = time_pattern(time_format).parse(series)
+        zoned = "z" in time_pattern(time_format).directives
+        return _in_utc(pa.chunked_array([times.dt.replace_time_zone("UTC" if zoned else None).to_arrow()]), time_zone)
     # Polars reads offsets and fractions that Arrow's strptime does not; a value that does not fit becomes null, not an
     # error.
-    series = pl.Series(array.cast(pa.string()))
-    zoned = bool(time_format and "%z" in time_format)
-    if time_format is not None:
-        parsed = series.str.to_datetime(time_format, time_unit="us", strict=False, ambiguous="earliest")
-        text = parsed.dt.convert_time_zone("UTC").to_arrow() if zoned else parsed.to_arrow()
-        return _in_utc(pa.chunked_array([text]), time_zone)
     found = _parse_iso(series, time_zone)
     missed = pc.and_(pc.is_null(found), pa.chunked_array([series.is_not_null().to_arrow()]))
     if not pc.any(missed).as_py():
