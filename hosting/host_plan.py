@@ -292,6 +292,7 @@ def _rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) 
     try:
         result, shared, placement = _divided(plan)
         _compile(shared, placement, collapse=result.kind == "latest")
+        _check_constants(shared)
         _check_types(plan)
         layout_of(result.table(0, name, location, buckets))
     except UpstreamError as error:
@@ -313,6 +314,18 @@ def _check_types(plan: Relation | Changes) -> None:
                 expected="a number of units, or two times",
                 hint="timestampdiff(SECOND, a, b) counts between two times, and EXTRACT(HOUR FROM i) is a part",
             )
+
+
+def _check_constants(node: Node) -> None:
+    """Raise the error of a part without streams, whose rows are always the same."""
+    if any(isinstance(each, Stream) for each in walk(node)):
+        for each in node.inputs:
+            _check_constants(each)
+        return
+    evaluation = Evaluation(DictStore())
+    evaluation.add("query", node, collapse=True)
+    for error in evaluation.step({}, 0).failed.values():
+        raise error
 
 
 def _compile(plan: Node, placement: Placement, *, collapse: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import SchemaError
+from ...conf.errors import QueryError, SchemaError
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
@@ -34,6 +34,7 @@ from .zsets import (
     key_numbers,
     numbered,
     places_among,
+    width_of,
 )
 
 
@@ -296,7 +297,7 @@ class JoinOperator(Operator):
         pairs = self._pairs(left, right, net=span.net)
         found: list[pl.DataFrame] = []
         if self._how not in {"semi", "anti"}:
-            check_growth(pairs.height, left.rows.height + right.rows.height)
+            check_growth(pairs.height, left.rows.height + right.rows.height, width_of(left.rows) + width_of(right.rows))
             found.append(self._net(left, right, pairs, span) if span.net else self._matched(left, right, pairs))
         for kept, side, other, null, name, other_name in (
             (self._left, left, right, left_null, _LEFT, _RIGHT),
@@ -316,14 +317,16 @@ class JoinOperator(Operator):
     def _pairs(self, left: JoinRows, right: JoinRows, *, net: bool) -> pl.DataFrame:
         """Return the rows that match, of which at least one changes, by their positions."""
         if _have_many_pairs(left, right):
-            pairs = self._pairs_at_one_time(left, right, net=net)
-        else:
-            one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
-            two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
-            fresh = pl.Series(left.changes)
-            sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
-            joined = [_met(some, others, left.keys.columns) for some, others in sides]
-            pairs = pl.concat(joined) if joined[1].height else joined[0]
+            return self._pairs_at_one_time(left, right, net=net)
+        one = pl.DataFrame([*left.keys.get_columns(), pl.Series(_LEFT, np.arange(left.rows.height))])
+        two = pl.DataFrame([*right.keys.get_columns(), pl.Series(_RIGHT, np.arange(right.rows.height))])
+        fresh = pl.Series(left.changes)
+        sides = [(one.filter(fresh), two), (one.filter(~fresh), two.filter(pl.Series(right.changes)))]
+        joined = [_met(some, others, left.keys.columns) for some, others in sides]
+        return self._matching(left, right, pl.concat(joined) if joined[1].height else joined[0])
+
+    def _matching(self, left: JoinRows, right: JoinRows, pairs: pl.DataFrame) -> pl.DataFrame:
+        """Return the pairs for which the condition holds."""
         if self._condition is None or pairs.height == 0:
             return pairs
         columns: list[pl.Series] = []
@@ -334,28 +337,45 @@ class JoinOperator(Operator):
         return pairs.filter(self._condition.series(frame, "__condition"))
 
     def _pairs_at_one_time(self, left: JoinRows, right: JoinRows, *, net: bool) -> pl.DataFrame:
-        """Return the pairs of equal keys that are there at one time: no others have an effect.
+        """Return the matching pairs of equal keys that are there at one time: no others have an effect.
 
-        Of each, one row begins while the other is there, so they are found in the order of the beginnings.
+        Of each, one row begins while the other is there, so they are found in the order of the beginnings. A condition
+        is evaluated for some pairs at a time.
         """
         size = left.rows.height
         keys = pl.concat([left.keys, right.keys])
         ids = numbered(keys, keys.columns).ids if keys.width else np.zeros(size + right.rows.height, dtype=np.int64)
         (one_begin, one_end), (two_begin, two_end) = left.lives(net=net), right.lives(net=net)
         fresh, changed = left.changes, right.changes
-        found: list[tuple[Int64s, Int64s]] = []
+        found: list[tuple[_Ranges, Int64s, Int64s, bool]] = []
         for some, others in (
             (np.flatnonzero(fresh & (one_begin < one_end)), np.flatnonzero(two_begin < two_end)),
             (np.flatnonzero(~fresh & (one_begin < one_end)), np.flatnonzero(changed & (two_begin < two_end))),
         ):
-            one = _Lives(ids[some], one_begin[some], one_end[some])
-            two = _Lives(ids[size + others], two_begin[others], two_end[others])
-            after, before = two.beginning_in(one, with_equal=True), one.beginning_in(two, with_equal=False)
-            if self._condition is None and self._how not in {"semi", "anti"}:
-                check_growth(float(after.size + before.size), size + right.rows.height)
-            (at, other), (another, back) = after.pairs(), before.pairs()
-            found.append((some[np.append(at, back)], others[np.append(other, another)]))
-        return pl.DataFrame({_LEFT: np.append(found[0][0], found[1][0]), _RIGHT: np.append(found[0][1], found[1][1])})
+            mine = _Lives(ids[some], one_begin[some], one_end[some])
+            theirs = _Lives(ids[size + others], two_begin[others], two_end[others])
+            found.append((theirs.beginning_in(mine, with_equal=True), some, others, True))
+            found.append((mine.beginning_in(theirs, with_equal=False), others, some, False))
+        pairs, rows = sum(each.size for each, *_ in found), size + right.rows.height
+        halves = self._how in {"semi", "anti"}
+        width = width_of(left.rows) + width_of(right.rows)
+        if self._condition is None and not halves:
+            check_growth(pairs, rows, width)
+        elif pairs > _MOST_PAIRS:
+            raise QueryError(
+                f"a step compares {pairs:,} pairs of rows",
+                expected=f"at most {_MOST_PAIRS:,}",
+                hint="compare more columns with =, or take shorter windows",
+            )
+        kept = [pl.DataFrame(schema={_LEFT: pl.Int64(), _RIGHT: pl.Int64()})]
+        count = 0
+        for ranges, outer, inner, is_left in found:
+            for at, other in ranges.parts(_AT_ONCE):
+                one, two = (outer[at], inner[other]) if is_left else (inner[other], outer[at])
+                kept.append(self._matching(left, right, pl.DataFrame({_LEFT: one, _RIGHT: two})))
+                count += kept[-1].height
+                check_growth(count / 4 if halves else count, rows, 0 if halves else width)
+        return pl.concat(kept)
 
     def _matched(self, left: JoinRows, right: JoinRows, pairs: pl.DataFrame) -> pl.DataFrame:
         events = (
@@ -523,14 +543,24 @@ class _Ranges(NamedTuple):
     def size(self) -> int:
         return int(np.maximum(self.high - self.low, 0).sum())
 
-    def pairs(self) -> tuple[Int64s, Int64s]:
-        """Return the number of each range for each of its rows, and the rows."""
-        ranges, places = expanded(self.low, self.high)
-        return ranges, self.order[places]
+    def parts(self, most: int) -> Iterator[tuple[Int64s, Int64s]]:
+        """Yield the number of each range for each of its rows, and the rows, about ``most`` at a time."""
+        ends = np.cumsum(np.maximum(self.high - self.low, 0))
+        first = 0
+        while first < len(ends):
+            before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+            ranges, places = expanded(self.low[first:last], self.high[first:last])
+            yield ranges + first, self.order[places]
+            first = last
 
 
 _MANY = 1 << 20
 """So many pairs cost less to make than to avoid."""
+_AT_ONCE = 1 << 22
+"""Limit of the pairs in memory."""
+_MOST_PAIRS = 1 << 28
+"""Limit of the pairs that a step compares, since other queries wait for it."""
 
 
 def _have_many_pairs(left: JoinRows, right: JoinRows) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from .operator import Evaluable, Operator, RowOperator
 from .plan.properties import Clock
-from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, consolidated, expanded
+from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, consolidated, expanded, width_of
 
 
 class ConstantRowOperator(Operator):
@@ -78,7 +78,7 @@ class ExplodeOperator(Operator):
         arrays = self._array.series(rows, self._name)
         sizes = arrays.list.len().fill_null(0).to_numpy().astype(np.int64)
         copies = np.maximum(sizes, 1) if self._outer else sizes
-        check_copies(copies)
+        check_copies(copies, width_of(rows))
         which, place = expanded(np.zeros_like(copies), copies)
         has = sizes[which] > 0
         items = arrays.filter(pl.Series(sizes > 0)).explode().extend_constant(None, 1)

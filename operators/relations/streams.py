@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import SchemaError
-from ...core.rows.exact_integers import LOWEST
+from ...core.rows.exact_integers import LOWEST, Int64s
 from .arrangement import OperatorState
 from .operator import Operator
-from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, expanded, int64s, mixed
+from .zsets import BEGINNING, TIME, WEIGHT, Span, check_copies, columns_of, conformed, expanded, int64s, mixed, width_of
 
 SEQUENCE = "__sequence"
 """Orders rows of equal times: the greater is later."""
@@ -91,12 +91,11 @@ class StreamSource(Operator):
         """The greatest time of the rows so far. A window that begins after them may lack rows up to it."""
         return int(self._values.get("newest", LOWEST))
 
-    def first(self, rows: pl.DataFrame) -> int:
-        """Return the least time of some rows; :data:`~.zsets.BEGINNING` if they have none."""
+    def times(self, rows: pl.DataFrame) -> Int64s:
+        """Return the times of some rows that have one; :data:`~.zsets.BEGINNING` for a stored relation."""
         if not self._event_time:
-            return BEGINNING
-        found = _micros(rows.get_column(self._event_time)).min()
-        return int(found) if isinstance(found, int) else BEGINNING
+            return np.full(rows.height, BEGINNING)
+        return _micros(rows.get_column(self._event_time)).drop_nulls().to_numpy()
 
     def late(self) -> pl.DataFrame:
         return self._late
@@ -148,7 +147,7 @@ class ChangeStream(Operator):
             return self.nothing
         changes = changes.sort([TIME, *columns_of(changes)])
         weights = int64s(changes, WEIGHT)
-        check_copies(weights)
+        check_copies(weights, width_of(changes))
         at, _ = expanded(np.zeros(changes.height, dtype=np.int64), weights)
         times = int64s(changes, TIME)[at]
         begins = np.flatnonzero(np.diff(times, prepend=times[0] - 1) != 0)

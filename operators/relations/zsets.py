@@ -303,23 +303,35 @@ def expanded(begins: Int64s, ends: Int64s) -> tuple[Int64s, Int64s]:
     return ranges, np.arange(len(ranges)) - offsets[ranges] + begins[ranges]
 
 
-_MOST_GROWTH = 1 << 23
-"""How many more rows one step may make than it gets: each takes some 300 bytes until it is in a table."""
+_MOST_GROWTH = 1 << 21
+"""How many more rows one step may make than it gets: each takes some 300 bytes, and 20 µs, until it is in a table."""
+_MOST_BYTES = 1 << 29
+"""The size of these rows."""
 
 
-def check_growth(made: float, rows: int) -> None:
-    """Raise QueryError if a step would make so many rows of a few that the memory of all queries ends."""
-    if made - rows > _MOST_GROWTH:
+def check_growth(made: float, rows: int, width: float = 0) -> None:
+    """Raise QueryError if a step would make so many rows of a few that other queries lack memory, or wait for long.
+
+    ``width`` is the size of a row that it makes.
+    """
+    more = made - rows
+    if more > _MOST_GROWTH or more * width > _MOST_BYTES:
+        size = f", of {width:,.0f} bytes each" if width else ""
         raise QueryError(
-            f"a step makes {made:,.0f} rows of {rows:,}",
-            expected=f"at most {_MOST_GROWTH:,} more than there are",
+            f"a step makes {made:,.0f} rows of {rows:,}{size}",
+            expected=f"at most {_MOST_GROWTH:,} and {_MOST_BYTES >> 20} MiB more than there are",
             hint="join on more columns or over shorter windows; count equal rows: SELECT …, COUNT(*) … GROUP BY …",
         )
 
 
-def check_copies(counts: Int64s) -> None:
+def width_of(rows: pl.DataFrame) -> float:
+    """Return the bytes of a row."""
+    return rows.estimated_size() / max(rows.height, 1)
+
+
+def check_copies(counts: Int64s, width: float = 0) -> None:
     """Check the growth of rows to their copies."""
-    check_growth(float(counts.sum(dtype=np.float64)), len(counts))
+    check_growth(float(counts.sum(dtype=np.float64)), len(counts), width)
 
 
 class Live(NamedTuple):

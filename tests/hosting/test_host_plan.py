@@ -252,3 +252,11 @@ def test_without_columns_all_rows_have_one_text(rows):
 def test_parts_of_tables_and_slices_are_read_in_place():
     lists: Any = pa.chunked_array([pa.array([["a"], ["b", "c"], None]).slice(1), pa.array([["d"]])])
     assert row_keys(pa.table({"l": lists}), ["l"]).to_pylist() == ["b\\,c\\,", "\\N", "d\\,"]
+
+
+def test_a_part_without_streams_that_makes_too_many_rows_is_refused():
+    series = "GENERATE_SERIES(1, 3000) AS a(x), GENERATE_SERIES(1, 3000) AS b(y)"
+    with pytest.raises(QueryRefusedError, match="a step makes 9,000,000 rows"):
+        rehearsed(f"SELECT a.x, b.y FROM {series}")
+    with pytest.raises(QueryRefusedError, match="a step makes 9,000,000 rows"):
+        rehearsed(f"SELECT sym FROM trade [NOW], (SELECT COUNT(*) AS n FROM {series}) AS c")

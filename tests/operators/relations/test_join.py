@@ -78,6 +78,21 @@ def test_a_join_of_too_many_pairs_fails_alone(on, monkeypatch):
     assert list(evaluation.step({"s": frame(S, more), "r": frame(R, more)}, 3).failed) == ["all"]
 
 
+def test_a_join_compares_pairs_in_parts_and_not_too_many(monkeypatch):
+    monkeypatch.setattr(join, "_MANY", -1)
+    monkeypatch.setattr(join, "_AT_ONCE", 7)
+    sides = WindowOver(S, TimeRange(1_000)), WindowOver(R, TimeRange(1_000))
+    rows = [(1, "a", each, each, False) for each in range(12)]
+    streams = {"s": frame(S, rows), "r": frame(R, rows)}
+    plans = {how: Join(*sides, how, ON, CONDITION) for how in ("inner", "semi")}
+    found = added(plans, DictStore()).step(streams, 2).changes
+    assert {how: each.height for how, each in found.items()} == {"inner": 66, "semi": 11}
+    monkeypatch.setattr(join, "_MOST_PAIRS", 100)
+    failed = added(plans, DictStore()).step(streams, 2).failed
+    assert sorted(failed) == ["inner", "semi"]
+    assert "compares 144 pairs" in str(failed["semi"])
+
+
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("on", ["k = j", "k = j AND v < w", "v < w"])
 @given(left=windows(S), right=windows(R), given=arrivals(10), many=st.booleans())

@@ -45,6 +45,9 @@ def test_copies_of_equal_rows_are_limited_but_not_rows(monkeypatch):
     for counts in ([102], [1 << 62, 1 << 62, 1 << 62]):
         with pytest.raises(QueryError, match="more than there are"):
             zsets.check_copies(np.array(counts))
+    zsets.check_growth(51, 1, width=1 << 20)
+    with pytest.raises(QueryError, match="16,777,216 bytes each"):
+        zsets.check_growth(51, 1, width=1 << 24)
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), max_size=8))
