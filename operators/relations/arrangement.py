@@ -139,6 +139,11 @@ class DueRows:
     def first(self) -> int | None:
         return min((page[1] for page in self._pages), default=None)
 
+    @property
+    def last(self) -> int | None:
+        """The last time at which rows are due; None if they never are."""
+        return max((page[2] for page in self._pages), default=None)
+
     def add(self, rows: pl.DataFrame) -> None:
         if rows.height == 0:
             return

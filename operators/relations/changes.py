@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...conf.errors import QueryError
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
 from .arrangement import OperatorState
 from .operator import Operator
 from .zsets import (
@@ -74,9 +74,14 @@ class RelationStream(Operator):
         if self._every is None:
             return None
         if "width" not in self._values:  # the first rows show it
-            return self._every if rows else None
+            return self._every if rows else self._every * _MOST
         most = min(_MOST, _MOST_BYTES // int(self._values["width"]) // operators)
         return self._every * max(1, most // (int(self._values["copies"]) + rows + 1))
+
+    @property
+    def rows(self) -> int:
+        """The number of distinct rows of the relation."""
+        return self._kept.rows
 
     def acts(self, span: Span) -> bool:
         return self._every is not None and self._kept.rows > 0
@@ -85,6 +90,12 @@ class RelationStream(Operator):
         if self._every is None or self._kept.rows == 0:
             return None
         return -(-low_watermark // self._every) * self._every
+
+    def rests_from(self, inputs: int) -> int:
+        if self._every is None:
+            return inputs
+        last = int(self._values.get("last", LOWEST))
+        return max(inputs, last) if self._kept.rows == 0 else -(-max(inputs, last) // self._every) * self._every + 1
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (changes,) = inputs
@@ -102,15 +113,21 @@ class RelationStream(Operator):
         self._values["width"] = max(width, int(self._values.get("width", 0)))
         self._values["copies"] = int(self._values.get("copies", 0)) + int(int64s(changes, WEIGHT).sum())
         if changes.height:
+            self._values["last"] = int(times[-1])
             last = steps.lasts & (steps.values[0] != 0)
             kept = distinct[steps.ids[last]].with_columns(pl.Series(WEIGHT, steps.values[0][last]))
             self._kept.write(kept, key_numbers(kept, columns))
-        everywhere = np.unique(np.concatenate([steps.times, points]))
+        points = _occupied(points, together)
+        # NumPy's own union hashes whole numbers, which takes a second for a million multiples of a period.
+        everywhere = np.sort(np.concatenate([steps.times, points]))
+        everywhere = everywhere[np.append(True, everywhere[1:] != everywhere[:-1])]
+        is_point = np.zeros(len(everywhere), dtype=np.bool_)
+        is_point[np.searchsorted(everywhere, points)] = True
         zeros = np.zeros(len(everywhere), dtype=np.int64)
         found: list[pl.DataFrame] = []
         left = 4 * _MOST_BYTES // width
         for part in live(steps, np.zeros(len(distinct), dtype=np.int64), Steps(zeros, everywhere, [])):
-            wanted = np.isin(everywhere[part.positions], points)
+            wanted = is_point[part.positions]
             at = everywhere[part.positions[wanted]]
             left -= int(part.weights[wanted].sum())
             if left < 0:
@@ -143,12 +160,23 @@ class RelationStream(Operator):
             )
 
     def _multiples(self, times: Int64s, span: Span, every: int) -> Int64s:
-        """Return the multiples of the period in the span; in a first step, from the first change on."""
-        begin = span.before
-        if span.start == BEGINNING:
+        """Return the multiples of the period in the span at which the relation may have rows.
+
+        At the end of all input, they are those up to the first one at or after the last change.
+        """
+        begin, end = span.before, span.until
+        if span.start == BEGINNING or self._kept.rows == 0:
             later = times[times > BEGINNING]
-            begin = int(later[0]) if len(later) else span.until
-        end = span.until
+            begin = max(begin, int(later[0])) if len(later) else end
         if span.ends:
-            end = int(times[-1]) + every if len(times) else begin
-        return np.arange(-(-begin // every) * every, end, every)
+            last = int(times[-1]) if len(times) else int(self._values.get("last", LOWEST))
+            end = last + every
+        first = -(-begin // every) * every
+        return np.arange(first, end, every) if first < end else np.empty(0, dtype=np.int64)
+
+
+def _occupied(points: Int64s, rows: pl.DataFrame) -> Int64s:
+    """Return the times, in order, at which a relation has rows, given its changes."""
+    changes = rows.group_by(TIME).agg(pl.col(WEIGHT).sum()).sort(TIME)
+    copies = np.append(0, np.cumsum(int64s(changes, WEIGHT)))
+    return points[copies[np.searchsorted(int64s(changes, TIME), points, side="right")] > 0]

@@ -11,7 +11,7 @@ from uuid import uuid4
 import polars as pl
 
 from ...conf.errors import CheckpointError, OptionError, QueryRefusedError
-from ...core.rows.exact_integers import LOWEST
+from ...core.rows.exact_integers import HIGHEST, LOWEST
 from ..state.store import Store, StorePart, read_head
 from .arrangement import OperatorState
 from .changes import RelationStream
@@ -24,6 +24,7 @@ from .slice_plan import Families, is_family
 from .stateless import InputRelation
 from .step import OperatorRun, StepRun
 from .streams import StreamSource
+from .windows import RowLifetimes
 from .zsets import BEGINNING, TIME, Span, in_order_of_time, int64s
 
 _HEAD, _OPERATORS, _QUERIES = "head", "operators", "queries"
@@ -268,29 +269,56 @@ class Evaluation:
         """Return the low-watermark for the next step: not past too many periods of a jump of event time at once."""
         periodic = [each.operator for each in self._running.values() if isinstance(each.operator, RelationStream)]
         came = sum(frame.height for frame in (*streams.values(), *received.values()))
-        lengths = [length for each in periodic if (length := each.reach(came, len(periodic))) is not None]
+        lengths = {each: length for each in periodic if (length := each.reach(came, len(periodic))) is not None}
         reach = self._until(lengths, streams, received, until) if lengths else until
         for each in periodic:
             each.is_behind = reach < until
         return reach
 
     def _until(
-        self, lengths: list[int], streams: Mapping[str, pl.DataFrame], received: Mapping[Node, pl.DataFrame], until: int
+        self,
+        lengths: Mapping[RelationStream, int],
+        streams: Mapping[str, pl.DataFrame],
+        received: Mapping[Node, pl.DataFrame],
+        until: int,
     ) -> int:
-        """Return the low-watermark after the shortest of some lengths, from the last one or from the first row on."""
+        """Return the low-watermark up to which each stream of a relation emits for at most its length.
+
+        An empty relation emits nothing before the next change of any operator. At the end of all input, none emits
+        anything after the last change.
+        """
+        times = {identity(node): int64s(frame, TIME) for node, frame in received.items() if frame.height}
+        for key, each in self._running.items():
+            if isinstance(each.operator, StreamSource) and each.part.stream in streams:
+                times[key] = each.operator.times(streams[each.part.stream])
+        came = [int(each.min()) for each in times.values() if len(each)]
         start = self.low_watermark
         if start is None or start == LOWEST:
-            firsts = [int(int64s(frame, TIME).min()) for frame in received.values() if frame.height]
-            firsts += [
-                each.operator.first(streams[each.part.stream])
-                for each in self._running.values()
-                if isinstance(each.operator, StreamSource) and each.part.stream in streams
-            ]
-            later = [each for each in firsts if each > BEGINNING]
-            if not later:
+            start = min((each for each in came if each > BEGINNING), default=None)
+            if start is None:
                 return until
-            start = min(later)
-        return min(until, start + min(lengths))
+        if start + min(lengths.values()) >= until:
+            return until
+        changes = [*came, *(each.operator.following(start) for each in self._running.values())]
+        following = min((max(each, start) for each in changes if each is not None), default=HIGHEST)
+        reach = min(until, *((start if each.rows else following) + length for each, length in lengths.items()))
+        if until < HIGHEST or reach == HIGHEST:
+            return reach
+        last, certain = self._rests_from({key: int(each.max()) + 1 for key, each in times.items() if len(each)}, start)
+        return reach if last > reach else HIGHEST if certain else last
+
+    def _rests_from(self, inputs: Mapping[str, int], start: int) -> tuple[int, bool]:
+        """Return a time from which nothing changes if no rows follow, and whether rows that will come cannot defer it.
+
+        ``inputs`` has the time from which each operator without inputs changes nothing.
+        """
+        rests: dict[str, int] = {}
+        certain = True
+        for key, each in self._running.items():
+            below = max((rests[one] for one in each.part.inputs), default=inputs.get(key, start))
+            rests[key] = each.operator.rests_from(below)
+            certain &= not isinstance(each.operator, RowLifetimes) or below <= start
+        return max(rests.values(), default=start), certain
 
     def save(self) -> None:
         """Write unsaved state. An evaluation over the same store continues from here."""

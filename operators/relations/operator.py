@@ -61,6 +61,14 @@ class Operator(ABC):
         """Return the low-watermark above which a step without rows changes something; None if none does."""
         return None
 
+    def following(self, low_watermark: int) -> int | None:
+        """Return the time of the next change of a step without rows, or an earlier one; None if none comes."""
+        return self.due(low_watermark)
+
+    def rests_from(self, inputs: int) -> int:
+        """Return a time from which nothing changes any more, if the inputs change nothing from ``inputs`` on."""
+        return inputs
+
     def contents(self) -> pl.DataFrame | None:
         """Return the relation's weighted rows after the last step; None if the state lacks them."""
         return None
@@ -96,6 +104,10 @@ class WaitingOperator(Operator):
 
     def due(self, low_watermark: int) -> int | None:
         return self._pending.first
+
+    def rests_from(self, inputs: int) -> int:
+        last = self._pending.last
+        return inputs if last is None else max(inputs, last + 1)
 
 
 def with_columns(frame: pl.DataFrame, computed: Iterable[tuple[str, Evaluable]]) -> pl.DataFrame:
@@ -145,7 +157,9 @@ def reason_of(error: BaseException) -> str:
 
 def computed(expression: Expression, schema: pa.Schema) -> Evaluable:
     """Compile an expression over rows with these columns, with Spark's meaning."""
-    return _computed(expression, str(expression), schema)
+    # A schema's hash reads all of its columns, and there is an expression for each.
+    places = sorted(place for each in fields(expression) if (place := schema.get_field_index(each)) >= 0)
+    return _computed(expression, str(expression), pa.schema([schema.field(place) for place in places]))
 
 
 # Queries are many and their expressions few: to compile one takes a third of a millisecond. The text differs

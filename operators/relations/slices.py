@@ -200,6 +200,21 @@ class Slices(Operator):
                 found.append(last + each.slide_us)
         return min(found, default=None)
 
+    def following(self, low_watermark: int) -> int | None:
+        ends = self._all().slices * self.width_us
+        changes = [
+            next_multiple(ends + length, each.slide_us)
+            for each in self._users.values()
+            for length in (0, each.range_us)
+        ]
+        later = [each[each >= low_watermark] for each in changes]
+        return min((int(each.min()) for each in later if len(each)), default=None)
+
+    def rests_from(self, inputs: int) -> int:
+        newest = self._log.greatest
+        last = inputs if newest is None else max(inputs, newest * self.width_us)
+        return last + self.width_us + max((each.range_us + each.slide_us for each in self._users.values()), default=0)
+
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         """Take rows in. The queries that use these slices step afterwards."""
         (rows,) = inputs

@@ -88,6 +88,9 @@ class TimeWindow(WaitingOperator):
         leaves = staying.filter(pl.col(TIME) < span.until)
         return settled(pl.concat([entering, leaves, leaving]).drop(_LEAVES), span)
 
+    def rests_from(self, inputs: int) -> int:
+        return super().rests_from(inputs) + self._shift + (self._range or 0) + (self._slide or 0)
+
     def contents(self) -> pl.DataFrame | None:
         if self._range is None:
             return None
@@ -171,6 +174,9 @@ class HopWindow(WaitingOperator):
     def _wait(self, due: pl.DataFrame, following: Int64s, last: Int64s) -> None:
         rest = due.with_columns(pl.Series(TIME, following))
         self._pending.add(rest.filter(pl.Series(following <= last)))
+
+    def rests_from(self, inputs: int) -> int:
+        return super().rests_from(inputs) + self._size + self._slide
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._pending.all()
@@ -293,6 +299,10 @@ class SessionWindow(Operator):
 
     def due(self, low_watermark: int) -> int | None:
         return min((each for each in (self._pending.first, self._leaving.first) if each is not None), default=None)
+
+    def rests_from(self, inputs: int) -> int:
+        lasts = [each for each in (self._pending.last, self._leaving.last) if each is not None]
+        return max([inputs, *(each + 1 for each in lasts)]) + 2 * self._gap
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs

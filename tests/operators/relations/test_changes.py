@@ -7,14 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.core.rows.exact_integers import HIGHEST
 from upstream.operators.relations import changes
 from upstream.operators.relations.plan.nodes import (
     Changes,
     GroupAggregates,
+    Hop,
     Project,
     RowWindow,
     Sample,
+    Session,
     TimeRange,
+    UnboundedWindow,
     WindowOver,
 )
 from upstream.operators.relations.zsets import TIME, WEIGHT
@@ -162,3 +166,48 @@ def test_results_of_several_jumps_do_not_add_up(monkeypatch):
             given += outcome.changes["q"].height
             rows = {}
     assert given == 50, "far more than one jump may have"
+
+
+def evaluated_to_the_end(plans, rows):
+    """Return all changes of queries whose input ends, and the number of steps."""
+    evaluation, found, steps, low = added(plans, DictStore()), [], 0, None
+    while low != HIGHEST:
+        low = evaluation.reach(rows, {}, HIGHEST)
+        outcome = evaluation.step(rows, low)
+        assert not outcome.failed
+        found.append(outcome.changes)
+        rows, steps = {}, steps + 1
+        assert steps < 60
+    return {name: pl.concat([each[name] for each in found]) for name in plans}, steps
+
+
+@pytest.mark.parametrize("size", [TimeRange(5), Hop(60, 60, columns=True), TimeRange(60, 20), Session(30, ("k",))])
+def test_the_end_of_all_input_ends_an_empty_relation_s_periods(size):
+    plan = Changes(WindowOver(S, size), "rstream", 60)
+    found, steps = evaluated_to_the_end({"all": plan}, rows_of_s(10, 10**14 + 59))
+    assert steps <= 5
+    assert set(found["all"][TIME].to_list()) <= {60, 120, 10**14 // 60 * 60 + 60, 10**14 // 60 * 60 + 120}
+
+
+def test_the_end_of_all_input_ends_the_periods_of_rows_that_stay():
+    stays = Changes(WindowOver(S, UnboundedWindow()), "rstream", 60)
+    again = Changes(WindowOver(stays, TimeRange(100)), "rstream", 7)
+    found, steps = evaluated_to_the_end({"stays": stays, "again": again}, rows_of_s(10, 130))
+    assert steps <= 5
+    assert found["stays"].select("t", TIME).rows() == [(10, 60), (10, 120), (10, 180), (130, 180)]
+    assert found["again"].select(pl.col(TIME).max()).item() == 273, "the row of 180 leaves at 280"
+
+
+@given(source=windows(S), rows=st.lists(st.integers(0, 400), min_size=1, max_size=9))
+def test_the_end_in_many_steps_is_the_end_in_one(source, rows):
+    plans = {
+        "each": Changes(source[0], "rstream", 3),
+        "both": Changes(WindowOver(Changes(source[0], "rstream", 5), TimeRange(4)), "rstream", 3),
+    }
+    at_once, _ = evaluated(plans, [({"s": rows_of_s(*rows)["s"].rows(), "r": []}, HIGHEST)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(changes, "_MOST", 400)
+        found, _ = evaluated_to_the_end(plans, rows_of_s(*rows))
+    assert {name: steps_of(each) for name, each in found.items()} == {
+        name: steps_of(each) for name, each in at_once.items()
+    }
