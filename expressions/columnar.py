@@ -55,12 +55,25 @@ def when_needed(failures: Iterable[RowFailure], needed: pl.Expr) -> tuple[RowFai
     return tuple(dataclasses.replace(each, where=needed & each.where) for each in failures)
 
 
+MOST_BYTES = 1 << 20
+"""Limit of a text that a function makes longer, because a row is held many times."""
+
+MOST_BYTES_OF_ALL = 1 << 30
+"""Limit of the values of one step, so that texts that double in each step cannot exhaust the memory."""
+
+
 class Stages:
     """Columns that several expressions share and that are computed once, in order of dependency."""
 
     def __init__(self) -> None:
         self._stage_of: dict[str, int] = {}
         self.columns: list[list[pl.Expr]] = []
+        self._bytes: pl.Expr = pl.lit(0, dtype=pl.Int64)
+
+    def grown(self, size: pl.Expr) -> pl.Expr:
+        """Add the sizes of a function's values, and return the bytes that all functions make so far of all rows."""
+        self._bytes = self.shared(self._bytes + size.sum())
+        return self._bytes
 
     def shared(self, values: pl.Expr) -> pl.Expr:
         """Return an expression that is computed once for all of its uses."""
@@ -94,6 +107,19 @@ class Builder:
     def fail(self, where: pl.Expr, reason: str, hint: str = "", *, lasting: bool = False) -> None:
         """Declare that the call fails in some rows, where its value has to be null. Null in `where` is false."""
         self.failures.append(RowFailure(where.fill_null(value=False), self.call, reason, hint, lasting))
+
+    def fits(self, size: pl.Expr) -> pl.Expr:
+        """Declare how many bytes the text of a row will have; return a mask of the rows for which it may be made.
+
+        Other rows fail before their text is made.
+        """
+        size = self.share(size.cast(pl.Int64))
+        short = size <= MOST_BYTES
+        few = self._stages.grown(pl.when(short).then(size)) <= MOST_BYTES_OF_ALL
+        self.fail(~short, f"the text would have more than {MOST_BYTES} bytes", "make a shorter one", lasting=True)
+        reason = f"the texts of all rows would have more than {MOST_BYTES_OF_ALL} bytes"
+        self.fail(short & ~few, reason, "make shorter texts, or shorter batches", lasting=True)
+        return self.share(short & few)
 
     def strict(self, values: pl.Expr, reason: str, hint: str = "") -> pl.Expr:
         """Declare that the call fails where it is null and no operand is; return the values."""

@@ -12,7 +12,18 @@ import pyarrow as pa
 from ..conf.errors import QueryError, SchemaError
 from .calendar import FIRST_DAY, LAST_DAY
 from .casts import CASTS
-from .columnar import Builder, Kernel, RowFailure, Stages, Value, as_constant, literal, polars_type, when_needed
+from .columnar import (
+    MOST_BYTES_OF_ALL,
+    Builder,
+    Kernel,
+    RowFailure,
+    Stages,
+    Value,
+    as_constant,
+    literal,
+    polars_type,
+    when_needed,
+)
 from .doubles import DOUBLES
 from .encodings import ENCODINGS
 from .formats import FORMATS
@@ -130,20 +141,23 @@ class CompiledColumns:
                 raise self._error(failing)
         return rows
 
-    def constant_failure(self) -> str | None:
-        """Return why a value cannot be computed, if that is so in all rows."""
+    def constant_failure(self) -> RowFailure | None:
+        """Return the failure of a value that cannot be computed in any row."""
         for each in self._failures:
             if not each.where.meta.root_names() and pl.select(each.where).item():
-                return f"{each.of}: {each.reason}"
+                return each
         return None
 
     def _selected(self, frame: pl.DataFrame, outputs: Sequence[pl.Expr]) -> pl.DataFrame:
         found = self._rows(frame).select(outputs).collect()
-        size = found.estimated_size()
-        if size > _MOST_BYTES:
+        # Equal texts of constants are one in memory only until the rows are sent on.
+        texts = (int(each.str.len_bytes().sum()) for each in found if each.dtype == pl.String)
+        size = max(found.estimated_size(), sum(texts))
+        size = size if found.height == frame.height else size * frame.height
+        if size > MOST_BYTES_OF_ALL:
             raise QueryError(
                 f"the values of {frame.height} rows take {size} bytes",
-                expected=f"at most {_MOST_BYTES}",
+                expected=f"at most {MOST_BYTES_OF_ALL}",
                 hint="make shorter texts, or shorter batches",
             )
         if found.height != frame.height:  # constants alone
@@ -157,18 +171,15 @@ class CompiledColumns:
         return rows
 
     def _error(self, frame: pl.DataFrame) -> QueryError:
-        for failure in self._failures:
-            failed = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED]
-            if failed.any():
-                at = failed.arg_max() or 0
-                return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self.reads})
-        raise AssertionError("a failure without a place")
+        masks = [each.where.any().alias(str(at)) for at, each in enumerate(self._failures)]
+        some = self._rows(frame).select(masks).collect().row(0)
+        failure = self._failures[some.index(True)]
+        at = self._rows(frame).select(failure.where.alias(_FAILED)).collect()[_FAILED].arg_max() or 0
+        return _query_error(failure, {name: _shown(frame[name][at : at + 1]) for name in self.reads})
 
 
 _FAILED = "__failed"
 _SHOWN = 1_000
-_MOST_BYTES = 1 << 30
-"""Limit of the values of one step, so that texts that double in each step cannot exhaust the memory."""
 
 
 class CompiledExpression:
@@ -181,6 +192,10 @@ class CompiledExpression:
     def evaluate(self, frame: pl.DataFrame) -> pl.Series:
         """Return the value of each row; raise QueryError as :meth:`CompiledColumns.evaluate` does."""
         return self._columns.evaluate(frame).to_series()
+
+    def constant_failure(self) -> RowFailure | None:
+        """Return the failure of a value that cannot be computed in any row."""
+        return self._columns.constant_failure()
 
 
 def _shown(value: pl.Series) -> object:

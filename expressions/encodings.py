@@ -59,7 +59,8 @@ def _utf_8(function: str, arguments: Sequence[Expression]) -> Expression:
 
 def _hex(build: Builder, value: pl.Expr) -> pl.Expr:
     if build.call.arguments[0].type == BINARY:
-        return value.bin.encode("hex").str.to_uppercase()
+        value = build.share(value)
+        return pl.when(build.fits(value.bin.size() * 2)).then(value).bin.encode("hex").str.to_uppercase()
     digits = build.share(on_series(_digits, value, dtype=pl.String).str.strip_chars_start("0"))
     return pl.when(digits == "").then(pl.lit("0")).otherwise(digits)
 
@@ -118,8 +119,16 @@ def _cut(build: Builder, value: pl.Expr, start: pl.Expr, length: pl.Expr | None 
     return pl.when(value.is_not_null() & first.is_not_null() & count.is_not_null()).then(part)
 
 
-def _joined(_: Builder, *values: pl.Expr) -> pl.Expr:
-    return pl.concat_str([each.bin.encode("hex") for each in values]).str.decode("hex")
+def _joined(build: Builder, *values: pl.Expr) -> pl.Expr:
+    first, *rest = (build.share(each) for each in values)
+    size = sum((each.bin.size().cast(pl.Int64) for each in rest), first.bin.size().cast(pl.Int64))
+    some = [pl.when(build.fits(size)).then(first), *rest]
+    return pl.concat_str([each.bin.encode("hex") for each in some]).str.decode("hex")
+
+
+def _base64(build: Builder, value: pl.Expr) -> pl.Expr:
+    value = build.share(value)
+    return pl.when(build.fits((value.bin.size() + 2) // 3 * 4)).then(value).bin.encode("base64")
 
 
 def _left(build: Builder, value: pl.Expr, length: pl.Expr) -> pl.Expr:
@@ -140,7 +149,7 @@ ENCODING_RULES: Mapping[str, Rule] = {
 ENCODINGS: Mapping[str, Kernel] = {
     "hex": _hex,
     "unhex": _unhex,
-    "base64": lambda _, value: value.bin.encode("base64"),
+    "base64": _base64,
     "unbase64": _unbase64,
     "bin": _bin,
     "ascii": _ascii,

@@ -61,7 +61,7 @@ class RowEvaluator:
         except SchemaError as error:
             raise text.error((0, 0), error.problem, expected=error.expected, hint=error.hint) from None
         if failure is not None:
-            raise text.error((0, 0), f"no row has a value of {failure}")
+            raise text.error((0, 0), f"no row has a value of {failure.of}: {failure.reason}")
 
     def evaluate(self, rows: pa.Table) -> tuple[dict[str, pa.ChunkedArray], dict[str, npt.NDArray[np.bool_]]]:
         """Return by name the values, and the rows in which an expression fails, where its value is null.

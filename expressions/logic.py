@@ -111,6 +111,13 @@ def _in_list(operands: Sequence[Value], stages: Stages) -> Value:  # noqa: ARG00
     return Value(value.values.is_in(values.values), value.failures)
 
 
+def _nanvl(operands: Sequence[Value], stages: Stages) -> Value:
+    value, other = operands
+    number = stages.shared(value.values)
+    failures = (*value.failures, *when_needed(other.failures, number.is_nan()))
+    return Value(pl.when(number.is_nan()).then(other.values).otherwise(number), failures)
+
+
 def _try(operands: Sequence[Value], stages: Stages) -> Value:
     """Return the value, null where a part of it fails. Lasting failures stay."""
     value = operands[0]
@@ -127,10 +134,35 @@ CONDITIONALS: Mapping[str, Conditional] = {
     "coalesce": _coalesce,
     "in": _in,
     "in_list": _in_list,
+    "nanvl": _nanvl,
     "not": _not,
     "or": _or,
     "try": _try,
 }
+
+
+def needed_constants(expression: Expression) -> list[Call]:
+    """Return the largest calls without columns that Spark evaluates for each row, or before any."""
+    found: list[Call] = []
+
+    def visit(part: Expression, needed: bool) -> bool:
+        """Return whether a part reads no column, and collect constants inside it if it is needed."""
+        if not isinstance(part, Call):
+            return isinstance(part, Constant)
+        null = any(isinstance(each, Constant) and each.value is None for each in part.arguments)
+        inside = needed and not null and not part.function.startswith("try")
+        most = 1 if part.function in CONDITIONALS else len(part.arguments)
+        wanted = [inside and at < most for at in range(len(part.arguments))]
+        constant = [visit(each, some) for each, some in zip(part.arguments, wanted, strict=True)]
+        if all(constant):
+            return True
+        calls = zip(part.arguments, constant, wanted, strict=True)
+        found.extend(each for each, is_constant, some in calls if is_constant and some and isinstance(each, Call))
+        return False
+
+    if visit(expression, True) and isinstance(expression, Call):
+        found.append(expression)
+    return found
 
 
 def _greatest(build: Builder, *values: pl.Expr) -> pl.Expr:
@@ -242,8 +274,11 @@ def _join(build: Builder, array: pl.Expr, *_: pl.Expr) -> pl.Expr:
     instead = build.constant(2, "what to put for null") if len(build.call.arguments) > 2 else None
     if between is None or (instead is None and len(build.call.arguments) > 2):
         return build.nothing(pl.lit("")).cast(pl.String)
-    kept = array.list.drop_nulls() if instead is None else array.list.eval(pl.element().fill_null(instead))
-    return kept.list.join(between)
+    array = build.share(array)
+    kept = build.share(array.list.drop_nulls() if instead is None else array.list.eval(pl.element().fill_null(instead)))
+    texts = kept.list.eval(pl.element().str.len_bytes().cast(pl.Int64)).list.sum()
+    size = texts + kept.list.len().cast(pl.Int64) * len(between.encode())
+    return pl.when(build.fits(size)).then(kept).list.join(between)
 
 
 def _struct(build: Builder, *values: pl.Expr) -> pl.Expr:

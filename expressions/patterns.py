@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from ..conf.errors import SchemaError
-from .columnar import Builder, Kernel
+from .columnar import MOST_BYTES, Builder, Kernel
 
 _LINE_ENDS = r"\n\r\x{85}\x{2028}\x{2029}"
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0B\f\r"}
@@ -281,7 +281,15 @@ def _replace(build: Builder, text: pl.Expr, *_: pl.Expr) -> pl.Expr:
             f"{build.call} replaces what may be empty, which Spark and this evaluation do at different places",
             expected="a regular expression that matches at least one character, and has no $",
         )
-    return text.str.replace_all(made, rust_replacement(by, groups))
+    replacement, size = rust_replacement(by, groups), len(by.encode())
+    text = build.share(text)
+    length = build.share(text.str.len_bytes().cast(pl.Int64))
+    # Each match has a character at least. They are counted where they could make the text too long.
+    most = build.share(length * (size + 1 + replacement.count("${")))
+    found = pl.when(most > MOST_BYTES).then(text).str.count_matches(made).cast(pl.Int64)
+    size_by_count = length * (1 + replacement.count("${")) + found * size
+    fits = build.fits(pl.when(most > MOST_BYTES).then(size_by_count).otherwise(most))
+    return pl.when(fits).then(text).str.replace_all(made, replacement)
 
 
 PATTERNS: Mapping[str, Kernel] = {

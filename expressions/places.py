@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..conf.errors import QueryRefusedError, UpstreamError
+from .nodes import Call, Constant, Expression
 
 
 def near(name: str, names: Iterable[str], *, all_of: str = "") -> str:
@@ -34,6 +35,21 @@ class Text:
     def __init__(self, sql: str, view: str = "") -> None:
         self.sql = sql
         self.view = view
+        self.constants: dict[Expression, tuple[int, int]] = {}
+        """The places of calls without columns."""
+        self._constants: dict[int, Expression] = {}
+
+    def noted(self, expression: Expression, node: Any) -> Expression:
+        """Record the place of a call without columns, and return the expression."""
+        if isinstance(expression, Call) and all(map(self._is_constant, expression.arguments)):
+            self.constants.setdefault(expression, span(node))
+            self._constants[id(expression)] = expression
+        return expression
+
+    def _is_constant(self, part: Expression) -> bool:
+        if isinstance(part, Constant) or id(part) in self._constants:
+            return True
+        return isinstance(part, Call) and all(isinstance(each, Constant) for each in part.arguments)  # a cast
 
     def error(self, at: Any, problem: str, *, expected: str = "", hint: str = "") -> UpstreamError:
         """Return an error that points at a node, or at a pair of positions in the text."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
 from .coercion import Rule, Signature, implicit, misfit
-from .columnar import Builder, Kernel
+from .columnar import MOST_BYTES, Builder, Kernel, on_series
 from .kinds import BINARY, INT, TEXT
 from .nodes import Call, Constant, Expression
 
@@ -39,6 +40,10 @@ POSITION_RULES: Mapping[str, Rule] = {
     "substring_index": Signature(TEXT, (TEXT, TEXT, INT)),
     "overlay": _overlaid,
 }
+
+
+def _bytes(text: pl.Expr) -> pl.Expr:
+    return text.str.len_bytes().cast(pl.Int64)
 
 
 def substring(build: Builder, text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
@@ -112,10 +117,12 @@ def _substring_index(build: Builder, text: pl.Expr, _: pl.Expr, count: pl.Expr) 
 
 
 def _overlay(build: Builder, text: pl.Expr, by: pl.Expr, place: pl.Expr, length: pl.Expr) -> pl.Expr:
-    by, place, length = build.share(by), build.share(place.cast(pl.Int64)), build.share(length.cast(pl.Int64))
+    text, by = build.share(text), build.share(by)
+    place, length = build.share(place.cast(pl.Int64)), build.share(length.cast(pl.Int64))
     size = pl.when(length >= 0).then(length).when(length < 0).then(by.str.len_chars().cast(pl.Int64))
     before = substring(build, text, pl.lit(1, dtype=pl.Int64), place - 1)
-    return pl.concat_str(before, by, substring(build, text, place + size))
+    fits = build.fits(_bytes(text) + _bytes(by))
+    return pl.concat_str(before, pl.when(fits).then(by), substring(build, text, place + size))
 
 
 POSITIONS: Mapping[str, Kernel] = {
@@ -127,8 +134,10 @@ POSITIONS: Mapping[str, Kernel] = {
 }
 
 
-MOST_BYTES = 1 << 20
-"""Limit of a text that a function makes longer, because a row is held many times."""
+def _concat(build: Builder, *texts: pl.Expr) -> pl.Expr:
+    first, *rest = (build.share(each) for each in texts)
+    size = sum((_bytes(each) for each in rest), _bytes(first))
+    return pl.concat_str(pl.when(build.fits(size)).then(first), *rest)
 
 
 def _left(build: Builder, text: pl.Expr, length: pl.Expr) -> pl.Expr:
@@ -162,16 +171,9 @@ def _replace(build: Builder, text: pl.Expr, _: pl.Expr, by: pl.Expr | None = Non
     if len(replacement) > len(search) > 0:
         text = build.share(text)
         found = text.str.count_matches(search, literal=True).cast(pl.Int64)
-        size = text.str.len_bytes().cast(pl.Int64) + found * (len(replacement.encode()) - len(search.encode()))
-        text = _within(build, text, size)
+        size = _bytes(text) + found * (len(replacement.encode()) - len(search.encode()))
+        text = pl.when(build.fits(size)).then(text)
     return text.str.replace_all(search, replacement, literal=True) if search else text
-
-
-def _within(build: Builder, values: pl.Expr, size: pl.Expr) -> pl.Expr:
-    """Return values, null where the result would have too many bytes, so a row fails before its result is made."""
-    fits = build.share(size <= MOST_BYTES)
-    build.fail(~fits, f"the text would have more than {MOST_BYTES} bytes", "make a shorter one", lasting=True)
-    return pl.when(fits).then(values)
 
 
 def _split_part(build: Builder, text: pl.Expr, _: pl.Expr, number: pl.Expr) -> pl.Expr:
@@ -199,6 +201,8 @@ def _padded(left: bool) -> Kernel:
         text = build.share(text)
         filler = pl.lit((pad * (length // len(pad) + 1))[:length] if pad else "")
         missing = (length - text.str.len_chars().cast(pl.Int64)).clip(lower_bound=0)
+        fits = build.fits(_bytes(text).clip(upper_bound=4 * length) + missing * len(max(pad or " ").encode()))
+        text = pl.when(fits).then(text)
         fill, cut = filler.str.slice(0, missing), text.str.slice(0, length)
         return pl.when(text.is_not_null()).then(pl.concat_str(fill, cut) if left else pl.concat_str(cut, fill))
 
@@ -207,17 +211,26 @@ def _padded(left: bool) -> Kernel:
 
 def _repeat(build: Builder, text: pl.Expr, times: pl.Expr) -> pl.Expr:
     text, times = build.share(text), build.share(times.cast(pl.Int64).clip(lower_bound=0))
-    size = text.str.len_bytes().cast(pl.Int64)
-    times = build.share(_within(build, times, size * times))
-    made = text.repeat_by(pl.when(size > 0).then(times).otherwise(0)).list.join("")
-    return pl.when(text.is_not_null() & times.is_not_null()).then(made)
+    times = pl.when(build.fits(_bytes(text) * times)).then(times)
+    return on_series(_repeated, text, times, dtype=pl.String)
+
+
+def _repeated(texts: pl.Series, times: pl.Series) -> pl.Series:
+    """Return repeated texts; a list of so many texts takes a microsecond for each."""
+    found = pl.from_arrow(pc.binary_repeat(texts.to_arrow(), times.to_arrow()))  # type: ignore[attr-defined]
+    assert isinstance(found, pl.Series)
+    return found
 
 
 def _concat_ws(build: Builder, _: pl.Expr, *texts: pl.Expr) -> pl.Expr:
     separator = build.constant(0, "the separator")
     if separator is None:
         return pl.lit(None, dtype=pl.String)
-    return pl.concat_str(texts, separator=separator, ignore_nulls=True)
+    texts = tuple(build.share(each) for each in texts)
+    size = sum((_bytes(each).fill_null(0) + len(separator.encode()) for each in texts), pl.lit(0, dtype=pl.Int64))
+    fits = build.fits(size)
+    some = [pl.when(fits).then(each) for each in texts]
+    return pl.when(fits).then(pl.concat_str(some, separator=separator, ignore_nulls=True))
 
 
 def _reverse(build: Builder, value: pl.Expr) -> pl.Expr:
@@ -257,7 +270,7 @@ def _searched(method: Callable[[pl.Expr, pl.Expr], Any]) -> Kernel:
 
 
 TEXTS: Mapping[str, Kernel] = {
-    "concat": lambda _, *texts: pl.concat_str(texts),
+    "concat": _concat,
     "concat_ws": _concat_ws,
     "substring": substring,
     "left": _left,

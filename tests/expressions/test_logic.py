@@ -270,3 +270,13 @@ def test_a_struct_of_values_is_compared_by_place_and_its_fields_are_the_values()
         ("literal name", "named_struct", [number, number]),
     ):
         fails(problem, call, function, given, error=SchemaError)
+
+
+def test_nanvl_needs_its_second_value_only_for_nan():
+    (value, number), rows, schema = fields(([1.0, math.nan, None], DOUBLE), ([0, 2, 0], INT))
+    inverse = call("divide", [Constant(1, INT), number])
+    assert run(call("nanvl", [value, inverse]), rows, schema) == [1.0, 0.5, None]
+    fails("division by zero", run, call("nanvl", [inverse, value]), rows, schema)
+    never = call("divide", [Constant(1, INT), Constant(0, INT)])
+    assert run(call("nanvl", [value, never]), rows[:1], schema) == [1.0]
+    fails("division by zero", run, call("nanvl", [value, never]), rows, schema)

@@ -4,6 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kit.failures import fails, unfit
 
+from upstream.expressions import columnar
 from upstream.expressions.kinds import INT, TEXT
 from upstream.expressions.nodes import Constant, Field
 from upstream.expressions.types import call
@@ -190,3 +191,32 @@ def test_overlay():
     for place, length, expected in ((3, 0, "abXYcdef"), (-2, 1, "XYf"), (10, 1, "abcdefXY"), (3, -1, "abXYef")):
         constants = [(["XY"], TEXT), ([place], INT), ([length], INT)]
         assert evaluate("overlay", (["abcdef"], TEXT), constants=constants) == [expected]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda text: call("concat", [text, text]),
+        lambda text: call("concat_ws", [Constant(",", TEXT), text, text]),
+        lambda text: call("rpad", [text, Constant(1_048_576, INT), Constant("é", TEXT)]),
+        lambda text: call("regexp_replace", [text, Constant(".", TEXT), Constant("ab", TEXT)]),
+        lambda text: call("overlay", [text, text, Constant(1, INT)]),
+        lambda text: call("array_join", [call("array", [text, text]), Constant("", TEXT)]),
+        lambda text: call("hex", [text]),
+        lambda text: call("base64", [call("concat", [text, Constant("x" * 100_000, TEXT)])]),
+    ],
+)
+def test_functions_that_join_texts_make_none_that_is_too_long(function):
+    (text,), rows, schema = fields((["x" * 700_000], TEXT))
+    fails("more than 1048576 bytes", run, function(text), rows, schema)
+
+
+def test_texts_of_all_rows_and_functions_have_a_size_together(monkeypatch):
+    monkeypatch.setattr(columnar, "MOST_BYTES_OF_ALL", 1_000)
+    (text,), rows, schema = fields((["x"] * 10, TEXT))
+    repeated = [call("repeat", [text, Constant(count, INT)]) for count in (40, 50, 60)]
+    assert run(call("length", repeated[:1]), rows, schema) == [40] * 10
+    assert run(call("add", [call("length", [each]) for each in repeated[:2]]), rows, schema) == [90] * 10
+    sizes = call("add", [call("length", [repeated[0]]), call("length", [repeated[2]])])
+    assert run(sizes, rows, schema) == [100] * 10
+    fails("the texts of all rows", run, call("add", [sizes, call("length", [repeated[1]])]), rows, schema)

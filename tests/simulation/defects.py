@@ -9,6 +9,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
+import polars as pl
+
 from upstream.conf.errors import UpstreamError
 
 Patch = Callable[[Any], Any]
@@ -204,7 +206,7 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
         [(_any_count, tuple(f"language.{module}:count" for module in ("over", "select_list", "sources")))],
     ),
     # A column _upstream is there twice when the rows for the table are made.
-    "any-name": (5, [(_gives(False), ("language.binder:is_reserved",))]),
+    "any-name": (5, [(_gives(None), ("language.binder:reserved_name",))]),
     # A jump of event time by a year is one step, with the results at all multiples of a period.
     "any-jump": (
         1423,
@@ -216,6 +218,6 @@ OF_TEXTS: dict[str, tuple[int, list[tuple[Patch, tuple[str, ...]]]]] = {
         ],
     ),
     # REPEAT(…, 2000000000) is computed before its size is checked.
-    "any-size": (1, [(lambda _: lambda _build, values, _size: values, ("expressions.text:_within",))]),
+    "any-size": (1, [(lambda _: lambda _build, _: pl.lit(value=True), ("expressions.columnar:Builder.fits",))]),
 }
 """Defects that a fuzzer of texts finds: the seed from which it does, and the patches."""
