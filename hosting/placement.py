@@ -15,7 +15,7 @@ import pyarrow as pa
 from ..expressions.nodes import Call, Constant, Expression, Field, fields, substituted
 from ..operators.relations.plan.bounds import UnboundedError, growth_of
 from ..operators.relations.plan.expression_rules import never_fails
-from ..operators.relations.plan.identity import content
+from ..operators.relations.plan.identity import content, remembered
 from ..operators.relations.plan.nodes import (
     Changes,
     Copies,
@@ -94,11 +94,26 @@ def _chosen(text: str, slots: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % slots
 
 
-Cut = Callable[[Node], bool]
-"""True for a node where tracking ends: a part that is computed elsewhere, or a stream of the catalog."""
-
 Tracks = list[tuple[Node, Expression]]
 """The nodes where tracking has ended, and the expression over the rows of each."""
+
+_Way = Mapping[Node, tuple[Expression, ...]]
+"""The expressions by which the rows of each cut go to slots; ``()`` if the rows of all cuts are gathered."""
+
+
+class Cut:
+    """The nodes where tracking ends: parts that are computed elsewhere, or streams of the catalog.
+
+    It caches results, since a plan can have a node in many places.
+    """
+
+    def __init__(self, ends: Callable[[Node], bool]) -> None:
+        self._ends = ends
+        self.tracks: dict[tuple[Node, str], Tracks | None] = {}
+        self.ways: dict[Node, _Way | None] = {}
+
+    def __call__(self, node: Node) -> bool:
+        return self._ends(node)
 
 
 def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
@@ -107,17 +122,23 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
     If the cuts' rows go to slots by these, each slot can compute the node's rows alone. They are in the slot of the
     expression's value.
     """
-    if not fields(expression) or not _can_place(expression):
-        return None
+    place = node, content(expression)
+    if place not in cut.tracks:
+        can = bool(fields(expression)) and _can_place(expression)
+        cut.tracks[place] = _tracked(node, expression, cut) if can else None
+    return cut.tracks[place]
+
+
+def _tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
     if cut(node):
         # A change that leaves has columns equal to those that came, but for the sign of a zero.
-        fits = isinstance(node, Stream) or _replaced(expression, _same(all_fields(node))) is not None
+        fits = isinstance(node, Stream) or _replaced(expression, _own(node)) is not None
         return [(node, expression)] if fits else None
     match node:
         case Where(source, _) | Lifetime(source):
             return tracked(source, expression, cut)
-        case Project(source, columns):
-            return tracked(source, substituted(expression, dict(columns)), cut)
+        case Project(source):
+            return tracked(source, substituted(expression, _columns_of(node)), cut)
         case WindowOver():
             return _through_window(node, expression, cut)
         case Sample(source, _, _):
@@ -126,9 +147,9 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
         case GroupAggregates(source, by, _):
             return _through(source, expression, {Field(name, each.type): each for name, each in by}, cut)
         case Explode(source):
-            return tracked(source, expression, cut) if fields(expression) <= set(source.schema.names) else None
+            return tracked(source, expression, cut) if fields(expression) <= _names_of(source) else None
         case Distinct(source) | Copies(source):
-            return _through(source, expression, _same(all_fields(source)), cut)
+            return _through(source, expression, _own(source), cut)
         case Top(source, _, _, by) | WindowFunctions(source, _, by, _):
             return _through(source, expression, _same(by), cut)
         case SetOperation(left, right, _, _):
@@ -136,7 +157,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
             if any(one.type != other.type for one, other in places):
                 return None
             return _both(
-                _through(left, expression, _same(all_fields(left)), cut),
+                _through(left, expression, _own(left), cut),
                 _through(right, expression, dict[Expression, Expression](places), cut),
             )
         case Join():
@@ -144,7 +165,7 @@ def tracked(node: Node, expression: Expression, cut: Cut) -> Tracks | None:
         case Changes(source, kind, every):
             if kind == "rstream" and every is None:
                 return None
-            return _through(source, expression, _same(all_fields(source)), cut)
+            return _through(source, expression, _own(source), cut)
         case _:
             return None
 
@@ -155,9 +176,39 @@ def pairs_of(node: Join) -> tuple[tuple[Expression, Expression], ...]:
     return tuple((one, other) for one, other in pairs if one.type == other.type)
 
 
+@remembered
 def all_fields(node: Node) -> tuple[Field, ...]:
     """Return the columns of a node."""
     return tuple(Field(each.name, each.type) for each in node.schema)
+
+
+@remembered
+def _own(node: Node) -> Mapping[Expression, Expression]:
+    return _same(all_fields(node))
+
+
+@remembered
+def _names_of(node: Node) -> frozenset[str]:
+    return frozenset(node.schema.names)
+
+
+@remembered
+def _columns_of(node: Node) -> Mapping[str, Expression]:
+    return dict(node.columns) if isinstance(node, Project) else {}
+
+
+@remembered
+def _partition_of(node: Node) -> Mapping[Expression, Expression] | None:
+    """Return the columns of a stream by whose values a window keeps rows; None if it keeps each row for itself."""
+    match node:
+        case WindowOver(stream, RowWindow(_, partition, _) | Session(_, partition)):
+            names = partition
+        case WindowOver(stream, Latest()):
+            assert isinstance(node.origin, Stream)
+            names = node.origin.key
+        case _:
+            return None
+    return _same(each for each in all_fields(stream) if each.name in names)
 
 
 def loses_rows(node: Node) -> bool:
@@ -177,7 +228,7 @@ def _same(expressions: Iterable[Expression]) -> Mapping[Expression, Expression]:
 
 
 def _both(one: Tracks | None, other: Tracks | None) -> Tracks | None:
-    return None if one is None or other is None else one + other
+    return None if one is None or other is None else one + [each for each in other if each not in one]
 
 
 def _through(source: Node, expression: Expression, by: Mapping[Expression, Expression], cut: Cut) -> Tracks | None:
@@ -213,17 +264,10 @@ def _has_float(kind: pa.DataType) -> bool:
 
 
 def _through_window(node: WindowOver, expression: Expression, cut: Cut) -> Tracks | None:
-    if not fields(expression) <= set(node.stream.schema.names):
+    if not fields(expression) <= _names_of(node.stream):
         return None  # the window's start or end
-    match node.window:
-        case RowWindow(_, partition, _) | Session(_, partition):
-            names = partition
-        case Latest():
-            assert isinstance(node.origin, Stream)
-            names = node.origin.key
-        case _:
-            return tracked(node.stream, expression, cut)
-    return _through(node.stream, expression, _same(each for each in all_fields(node.stream) if each.name in names), cut)
+    by = _partition_of(node)
+    return tracked(node.stream, expression, cut) if by is None else _through(node.stream, expression, by, cut)
 
 
 def _through_join(node: Join, expression: Expression, cut: Cut) -> Tracks | None:
@@ -244,10 +288,6 @@ def _through_join(node: Join, expression: Expression, cut: Cut) -> Tracks | None
     return _both(_through(node.left, expression, to_left, cut), _through(node.right, expression, to_right, cut))
 
 
-_Way = Mapping[Node, tuple[Expression, ...]]
-"""The expressions by which the rows of each cut go to slots; ``()`` if the rows of all cuts are gathered."""
-
-
 def placed(plan: Node) -> Placement:
     """Divide a shareable plan between the two stages, so that many slots compute as much as possible.
 
@@ -260,17 +300,18 @@ def placed(plan: Node) -> Placement:
     """
     key = None if isinstance(plan, Changes) else key_of(plan)
     wanted = _hashable(each for each in all_fields(plan) if key is not None and each.name in key)
+    cut = Cut(lambda node: isinstance(node, Stream))
     if _mixed(plan):
-        return _in_second(plan, wanted, keyed=bool(key))
-    at_once = _combined(plan, wanted, _is_stream)
+        return _in_second(plan, wanted, cut, keyed=bool(key))
+    at_once = _combined(plan, wanted, cut)
     if at_once is not None:
         return _in_first(plan, at_once, together=True)
-    apart = _spread(plan, _is_stream)
+    apart = _spread(plan, cut)
     if apart is not None:
         if wanted and any(apart.values()):
             return Placement((Fragment(plan, _routes(apart), wanted),), plan)
         return _in_first(plan, apart, together=not key or not any(apart.values()))
-    return _in_second(plan, wanted, keyed=bool(key))
+    return _in_second(plan, wanted, cut, keyed=bool(key))
 
 
 def _hashable(columns: Iterable[Field]) -> tuple[Expression, ...]:
@@ -281,12 +322,12 @@ def _in_first(plan: Node, way: _Way, *, together: bool) -> Placement:
     return Placement((Fragment(plan, _routes(way), None),), None, together)
 
 
-def _in_second(plan: Node, wanted: Sequence[Expression], *, keyed: bool) -> Placement:
+def _in_second(plan: Node, wanted: Sequence[Expression], streams_of: Cut, *, keyed: bool) -> Placement:
     parts: dict[Node, bool] = {}
-    for part, every_change in _parts(plan, every_change=False):
+    for part, every_change in _parts(plan, streams_of, set(), every_change=False):
         parts[part] = every_change or parts.get(part, False)
-    ways = {part: _spread(part, _is_stream) or {} for part in parts}
-    cut: Cut = parts.__contains__
+    ways = {part: _spread(part, streams_of) or {} for part in parts}
+    cut = Cut(parts.__contains__)
     together = True
     way = _combined(plan, wanted, cut)
     if way is None:
@@ -301,16 +342,22 @@ def _in_second(plan: Node, wanted: Sequence[Expression], *, keyed: bool) -> Plac
     return Placement(tuple(fragments), plan, together)
 
 
-def _parts(node: Node, *, every_change: bool) -> Iterator[tuple[Node, bool]]:
+def _parts(
+    node: Node, streams_of: Cut, seen: set[tuple[Node, bool]], *, every_change: bool
+) -> Iterator[tuple[Node, bool]]:
     """Yield the largest relations that the first stage can evaluate; True marks those below a stream of changes."""
+    if (node, every_change) in seen:
+        return
+    seen.add((node, every_change))
     alone = not isinstance(node, Stream | Sample | Changes) and not _mixed(node)
-    if alone and _spread(node, _is_stream) is not None:
+    if alone and _spread(node, streams_of) is not None:
         yield node, every_change
         return
     for each in node.inputs:
-        yield from _parts(each, every_change=every_change or isinstance(node, Changes))
+        yield from _parts(each, streams_of, seen, every_change=every_change or isinstance(node, Changes))
 
 
+@remembered
 def _mixed(node: Node) -> bool:
     """Return whether newest rows of a stream meet a stored relation, which is left to the second stage.
 
@@ -326,12 +373,14 @@ def _routes(way: _Way) -> tuple[Route, ...]:
     return tuple(sorted(found, key=lambda route: route.stream.name))
 
 
-def _is_stream(node: Node) -> bool:
-    return isinstance(node, Stream)
-
-
 def _spread(node: Node, cut: Cut) -> _Way | None:
     """Return one way to compute a node in slots, wherever its rows end up."""
+    if node not in cut.ways:
+        cut.ways[node] = _spread_below(node, cut)
+    return cut.ways[node]
+
+
+def _spread_below(node: Node, cut: Cut) -> _Way | None:
     if cut(node):
         return {node: _all_columns(node)}
     match node:
@@ -387,19 +436,19 @@ def _candidates(node: Node) -> Iterable[Expression]:
 
 def _combined(node: Node, candidates: Iterable[Expression], cut: Cut) -> _Way | None:
     """Return the way by all those expressions that can be tracked to every cut."""
-    found: list[dict[Node, Expression]] = []
+    found: dict[frozenset[tuple[Node, Expression]], dict[Node, Expression]] = {}
     for each in candidates:
         tracks = tracked(node, each, cut)
         if tracks is None:
             continue
         way = dict(tracks)
         # A stream or part has one route only.
-        if all(way[leaf] == expression for leaf, expression in tracks) and way not in found:
-            found.append(way)
-    if all(_has_few_values(each) for way in found for each in way.values()):
+        if all(way[leaf] == expression for leaf, expression in tracks):
+            found.setdefault(frozenset(tracks), way)
+    if all(_has_few_values(each) for way in found.values() for each in way.values()):
         return None
-    found = _by_keys(found)
-    return {leaf: tuple(each[leaf] for each in found) for leaf in found[0]}
+    ways = _by_keys([*found.values()])
+    return {leaf: tuple(each[leaf] for each in ways) for leaf in ways[0]}
 
 
 def _by_keys(ways: list[dict[Node, Expression]]) -> list[dict[Node, Expression]]:

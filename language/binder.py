@@ -11,9 +11,12 @@ from sqlglot import exp
 
 from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import SchemaError
+from ..expressions.compile import compiled
 from ..expressions.kinds import UTC
 from ..expressions.literals import length_us
+from ..expressions.logic import needed_constants
 from ..expressions.nodes import Expression, Field
+from ..expressions.nodes import walk as walk_parts
 from ..expressions.places import Text
 from ..expressions.scalars import Visible
 from ..expressions.types import cast, common
@@ -30,12 +33,13 @@ from ..operators.relations.plan.nodes import (
     TimeRange,
     Where,
     WindowOver,
+    expressions_of,
     walk,
 )
 from ..operators.relations.plan.normalize import normalized, zoned
 from ..operators.relations.plan.properties import clock_of
 from .arrays import bind_generators
-from .catalog import FREE_NAMES, Catalog, by_position, is_reserved
+from .catalog import FREE_NAMES, Catalog, by_position, reserved_name
 from .grammar import Emit, StreamOperator
 from .groups import bind_groups
 from .over import WindowColumns, bind_first, bind_over, of_stream
@@ -87,6 +91,7 @@ def _bound(text: str, catalog: Catalog) -> Query:
         put = zoned(catalog.time_zone)
         bound = put(bound)
         context.places.update({put(node): place for node, place in [*context.places.items()]})
+    _check_constants(bound, context)
     plan = normalized(bound)
     try:
         state_of(plan)
@@ -98,12 +103,28 @@ def _bound(text: str, catalog: Catalog) -> Query:
 
 def _check_names(plan: Relation | Changes, context: Context) -> None:
     for node in walk(plan):
-        name = next((each for each in node.schema.names if is_reserved(each)), None)
+        name = reserved_name(node.schema)
         if name is not None:
             text, place = context.places.get(node, (context.text, (0, 0)))
-            raise text.error(
-                place, f"a column is named '{name}'", expected=FREE_NAMES, hint="write AS and another name"
-            )
+            raise text.error(place, f"a column is named {name}", expected=FREE_NAMES, hint="write AS and another name")
+
+
+def _check_constants(plan: Relation | Changes, context: Context) -> None:
+    """Refuse a query with an expression of constants that has a value in no row, such as CAST('x' AS INT)."""
+    for node in walk(plan):
+        for constant in (each for some in expressions_of(node) for each in needed_constants(some)):
+            try:
+                failure = compiled(constant, pa.schema([])).constant_failure()
+            except SchemaError:
+                continue  # the plan is refused when it is compiled, with the reason
+            if failure is not None:
+                text, place = context.places.get(node, (context.text, (0, 0)))
+                texts = (text, context.text, *(text for text, _ in context.places.values()))
+                parts = (failure.of, *walk_parts(constant))
+                found = ((each, each.constants[part]) for each in texts for part in parts if part in each.constants)
+                text, place = next(found, (text, place))
+                hint = failure.hint or "use a try_ form, such as try_cast or try_divide, which gives null"
+                raise text.error(place, f"{failure.of} has a value in no row: {failure.reason}", hint=hint)
 
 
 def _check_newest(plan: Relation | Changes, context: Context) -> None:
@@ -255,13 +276,15 @@ def _with(node: exp.Expr, context: Context) -> Context:
 
 
 def _view(name: str, sql: str, context: Context) -> Bound:
+    if name in context.viewed:
+        return context.viewed[name]
     text = Text(sql, name)
-    context.viewed.add(name)
     inner = replace(context, text=text, ctes={}, views=(*context.views, name))
     tree = inner.parsed(sql)
     if isinstance(tree, Emit):
         raise text.error(tree, "EMIT is for the query that is registered, not for a view", hint="leave it out")
-    return _query(tree, inner, None)
+    context.viewed[name] = _query(tree, inner, None)
+    return context.viewed[name]
 
 
 def _set_operation(tree: exp.SetOperation, context: Context) -> Bound:

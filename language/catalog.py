@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import pyarrow as pa
 import pyarrow.types as patypes
 
 from ..conf.errors import OptionError, SchemaError
@@ -19,12 +21,33 @@ from ..operators.relations.plan.aggregates import is_aggregate
 from ..operators.relations.plan.nodes import Stream
 from .statements import CreateFunction, parse
 
-FREE_NAMES = "a name that is not empty, and does not begin with two underscores or with _upstream"
+_LONGEST = 1_000
+FREE_NAMES = (
+    f"a name of at most {_LONGEST:,} characters, not empty and without control characters, that does not begin with "
+    "two underscores or with _upstream"
+)
 
 
-def is_reserved(name: str) -> bool:
-    """Return whether evaluation or tables use a name themselves. Polars renames columns without a name."""
-    return not name or name.lower().startswith(("__", "_upstream"))
+def reserved_name(schema: pa.Schema) -> str | None:
+    """Return a column or field that cannot have its name, in a readable form; None if all can.
+
+    Evaluation and tables use some names themselves, Polars renames columns without a name, and files hold no control
+    characters or halves of a character in names.
+    """
+    fields, found = [*schema], list[str]()
+    while fields:
+        field = fields.pop()
+        fields += [field.type.field(at) for at in range(field.type.num_fields)]
+        found.append(field.name)
+    bad = next((each for each in schema.names if each.lower().startswith(("__", "_upstream"))), None)
+    if bad is None:
+        bad = next((each for each in found if not each or len(each) > _LONGEST or not _PLAIN.fullmatch(each)), None)
+    if bad is None or len(bad) <= _LONGEST:
+        return bad if bad is None else ascii(bad)
+    return f"{bad[:50]!a} … ({len(bad):,} characters)"
+
+
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]*")
 
 
 def by_position(stream: Stream) -> bool:
@@ -67,11 +90,9 @@ class Catalog:
                 expected="names that differ in more than case",
                 hint="rename one of them",
             )
-        reserved = next(filter(is_reserved, names), None)
+        reserved = reserved_name(stream.schema)
         if reserved is not None:
-            raise SchemaError(
-                f"a column of '{stream.name}' is named '{reserved}'", expected=FREE_NAMES, hint="rename it"
-            )
+            raise SchemaError(f"a column of '{stream.name}' is named {reserved}", expected=FREE_NAMES, hint="rename it")
         for each in (*stream.key, *([] if stream.static else [stream.event_time])):
             if each not in names:
                 raise SchemaError(

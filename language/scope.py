@@ -74,7 +74,7 @@ class Context:
     views: tuple[str, ...] = ()
     places: dict[Node, tuple[Text, tuple[int, int]]] = field(default_factory=dict[Node, Any])
     count: list[int] = field(default_factory=lambda: [0])
-    viewed: set[str] = field(default_factory=set[str])
+    viewed: dict[str, Bound] = field(default_factory=dict[str, Bound])
     """The views that the text names, directly or through other views."""
     called: set[str] = field(default_factory=set[str])
     """The functions in Python that it calls, or its views do."""

@@ -80,11 +80,19 @@ def parts(
     families: Families | None = None,
     *,
     points: bool = True,
+    seen: set[tuple[str, bool]] | None = None,
 ) -> Iterator[OperatorBuild]:
-    """Yield the parts of a plan, each after its inputs, perhaps repeatedly; ``given`` is computed elsewhere."""
+    """Yield the parts of a plan, each after its inputs; ``given`` is computed elsewhere.
+
+    A part is repeated if only some parts above it need its change points. ``seen`` are those that were yielded.
+    """
     key = identity(node)
     families = families or Families()
     points = points or isinstance(node, Changes)
+    seen = set() if seen is None else seen
+    if (key, points) in seen or (key, True) in seen:
+        return
+    seen.add((key, points))
     if node in given:
         yield OperatorBuild(key, (), lambda _: InputRelation(node.schema, clock), points=points)
         return
@@ -92,7 +100,7 @@ def parts(
     below = node.inputs if slices is None else (slices.shape.stream,)
     takes_rows = slices is not None or isinstance(node, WindowOver | Sample)
     for each in below:
-        yield from parts(each, compile_, given, clock, families, points=points)
+        yield from parts(each, compile_, given, clock, families, points=points, seen=seen)
         if takes_rows and isinstance(each, Changes):
             yield OperatorBuild(_rows_of(each), (identity(each),), _rows_maker(each.schema), is_stream=True)
     inputs = tuple(_rows_of(each) if takes_rows else identity(each) for each in below)

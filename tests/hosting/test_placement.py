@@ -17,6 +17,7 @@ from upstream.expressions.nodes import Call, Constant, Field
 from upstream.expressions.types import call, cast
 from upstream.hosting.host_plan import result_of
 from upstream.hosting.placement import (
+    Cut,
     Fragment,
     Placement,
     Route,
@@ -264,7 +265,7 @@ TEXT = pa.string()
 
 def led(sql, expression):
     """Return what an expression over a relation is over its streams."""
-    found = tracked(relation(sql), expression, lambda node: isinstance(node, Stream))
+    found = tracked(relation(sql), expression, Cut(lambda node: isinstance(node, Stream)))
     return None if found is None else [str(each) for _, each in found]
 
 
@@ -327,7 +328,7 @@ def test_windows_of_rows_lead_on_their_partitions_and_ends_of_windows_nowhere():
 def test_tracking_ends_at_the_cut():
     plan = relation("SELECT sym, COUNT(*) AS n FROM trade [RANGE 1 HOUR] GROUP BY sym")
     n = Field("n", pa.int64())
-    assert tracked(plan, n, lambda node: node is plan) == [(plan, n)]
+    assert tracked(plan, n, Cut(lambda node: node is plan)) == [(plan, n)]
     assert all_fields(plan) == (Field("sym", TEXT), n)
 
 

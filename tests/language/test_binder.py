@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 from kit.continuous import BUSES, CATALOG, TRADE, below, bound, only, refused, relation
 
+from upstream.hosting.host_plan import rehearse
+from upstream.language.explain import plan_text
 from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.properties import clock_of
 
@@ -236,3 +238,25 @@ def test_a_stream_without_a_window_is_taken_where_the_state_has_a_bound(sql):
     windows = [each for each in nodes.walk(bound(sql).plan) if isinstance(each, nodes.WindowOver)]
     assert windows
     assert {type(each.window) for each in windows} == {nodes.UnboundedWindow}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT a.sym, a.px, b.n, a.t FROM {0} AS a JOIN {0} AS b ON a.sym = b.sym WHERE a.px > 2 AND b.n > 3",
+        "SELECT sym, px, n, t FROM {0} WHERE px > 1 UNION ALL SELECT sym, px + 1, n, t FROM {0} WHERE n < 3",
+        "SELECT sym, px + px AS px, n, t FROM {0} AS a WHERE px > (SELECT AVG(px) FROM {0} AS b WHERE a.sym = b.sym)",
+    ],
+    ids=["join", "union", "subquery"],
+)
+def test_a_view_that_is_named_twice_in_each_of_many_is_bound_once(text):
+    catalog = CATALOG.with_view("v0", "SELECT sym, px, n, t FROM trade [RANGE 1 HOUR]")
+    sizes = []
+    for number in range(1, 41):
+        catalog = catalog.with_view(f"v{number}", text.format(f"v{number - 1}"))
+        if number % 20 == 0:
+            query = bound(f"SELECT * FROM v{number}", catalog)
+            rehearse(query.plan, "q", "/nowhere/q", 1)
+            sizes.append(len(plan_text(query)))
+            assert len([*nodes.walk(query.plan)]) < 500 * number
+    assert sizes[1] < 8 * sizes[0]

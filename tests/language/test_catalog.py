@@ -4,7 +4,7 @@ from kit.continuous import CATALOG, MOMENT, TRADE
 
 from upstream.conf.errors import OptionError, QueryRefusedError, SchemaError
 from upstream.language import Catalog, bind
-from upstream.language.catalog import function_of, is_reserved
+from upstream.language.catalog import function_of, reserved_name
 from upstream.operators.relations.plan.nodes import Stream
 
 
@@ -55,8 +55,14 @@ def test_updates_need_a_key_and_stored_relations_no_time():
 
 
 def test_names_of_ours_are_reserved_in_any_case_and_no_others():
-    assert all(map(is_reserved, ("__time", "__X", "_upstream", "_UpStream_seq", "")))
-    assert not any(map(is_reserved, ("time", "_id", "upstream", " ")))
+    def reserved(name):
+        return reserved_name(pa.schema({name: pa.int64()})) is not None
+
+    assert all(map(reserved, ("__time", "__X", "_upstream", "_UpStream_seq", "", "a\0b", "a\nb", "\x7f", "x" * 1_001)))
+    assert not any(map(reserved, ("time", "_id", "upstream", " ", "a/b", "..", "é", "e\u0301", "x" * 1_000)))
+    nested = pa.schema({"s": pa.list_(pa.struct({"a\0": pa.int64()}))})
+    assert reserved_name(nested) == "'a\\x00'"
+    assert len(reserved_name(pa.schema({"x" * 10_000_000: pa.int64()}))) < 100
     with pytest.raises(SchemaError, match="__op"):
         CATALOG.with_stream(
             Stream("cdc", TRADE.schema.append(TRADE.schema.field("n").with_name("__op")), event_time="t")

@@ -14,6 +14,7 @@ from ....expressions.kinds import spark_name
 from ....expressions.nodes import Call, Expression, Field, fields
 from ...aggregates.sketches import sketchable
 from .aggregates import error_of
+from .identity import remembered
 from .nodes import (
     Aggregation,
     Changes,
@@ -100,14 +101,20 @@ class StateBound:
 
 def state_of(plan: Node) -> tuple[StateBound, ...]:
     """Return each operator's state, after its inputs', for a normalized plan; raise UnboundedError without a bound."""
-    states: list[StateBound] = []
-    _growth(plan, states)
-    return tuple(states)
+    growth_of(plan)
+    return tuple(state for each in walk(plan) for state in _bounded(each)[1])
 
 
 def growth_of(plan: Node) -> Growth:
     """Return the growth of a plan's result; raise UnboundedError as :func:`state_of` does."""
-    return _growth(plan, [])
+    return _bounded(plan)[0]
+
+
+@remembered
+def _bounded(node: Node) -> tuple[Growth, list[StateBound]]:
+    """Return the growth of a node, and its own state."""
+    states: list[StateBound] = []
+    return _growth(node, states), states
 
 
 def only_grows(node: Node) -> bool:
@@ -143,10 +150,10 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         states.append(StateBound(node, ""))
         return Growth(retracts=False, static=True)
     if isinstance(node, Join):
-        return _join(node, _growth(node.left, states), _growth(node.right, states), states)
+        return _join(node, growth_of(node.left), growth_of(node.right), states)
     if isinstance(node, SetOperation):
-        return _set_operation(node, _growth(node.left, states), _growth(node.right, states), states)
-    inner = _growth(node.inputs[0], states)
+        return _set_operation(node, growth_of(node.left), growth_of(node.right), states)
+    inner = growth_of(node.inputs[0])
     if isinstance(node, Sample | Where):
         states.append(StateBound(node, ""))
         return inner

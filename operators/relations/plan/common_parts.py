@@ -42,6 +42,7 @@ from .nodes import (
 
 _Plan = TypeVar("_Plan", bound="Relation | Changes")
 _Names = Mapping[str, str]
+_LONG = 10_000
 _MADE = re.compile(r"\b[xga]:[0-9a-f]{16}")
 
 
@@ -77,8 +78,14 @@ def in_words(text: str, plan: Node) -> str:
             if name != written:
                 meant.setdefault(name, written)
 
+    words: dict[str, str] = {}
+
     def write(name: str) -> str:
-        return _MADE.sub(lambda each: write(each[0]), meant[name]) if name in meant else name
+        if name not in words:
+            words[name] = _MADE.sub(lambda each: write(each[0]), meant[name]) if name in meant else name
+            if len(words[name]) > _LONG:  # each level of views may double it
+                words[name] = f"{words[name][:_LONG]} …"
+        return words[name]
 
     return _MADE.sub(lambda each: write(each[0]), text)
 
@@ -128,6 +135,7 @@ def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
     return replace(node, source=made), names
 
 
+@remembered
 def _relation(node: Relation) -> tuple[Relation, _Names]:
     """Return the node with canonical names, and the new names."""
     if isinstance(node, WindowOver):
@@ -203,6 +211,7 @@ def _aggregation(each: Aggregation, names: _Names) -> Aggregation:
     return replace(each, name="", arguments=arguments, where=where)
 
 
+@remembered
 def _positions(node: Relation) -> Relation:
     made, names = _relation(node)
     return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])

@@ -3,103 +3,67 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Callable
-from functools import wraps
+from functools import lru_cache, wraps
 from hashlib import sha256
 from typing import Any, TypeVar
 
-from ....expressions.nodes import Call, Constant, Days, Expression, Field
-from .nodes import (
-    Aggregation,
-    AsOf,
-    Changes,
-    ConstantRow,
-    Copies,
-    Distinct,
-    Explode,
-    Frame,
-    GroupAggregates,
-    Hop,
-    Join,
-    Latest,
-    Lifetime,
-    Node,
-    Now,
-    Order,
-    Project,
-    RowWindow,
-    Sample,
-    Session,
-    SetOperation,
-    StoredTable,
-    Stream,
-    TimeRange,
-    Top,
-    UnboundedWindow,
-    Where,
-    WindowFunction,
-    WindowFunctions,
-    WindowOver,
-)
+from ....expressions.nodes import Constant, Days
 
 # Names of operators' states and the shards of gathered rows follow from these words. So a class can be renamed.
-_NODES: dict[type, str] = {
-    GroupAggregates: "aggregate",
-    Changes: "changes",
-    ConstantRow: "constants",
-    Copies: "copies",
-    Distinct: "distinct",
-    Explode: "explode",
-    Join: "join",
-    Lifetime: "lifetime",
-    Project: "project",
-    Sample: "sample",
-    SetOperation: "set",
-    Stream: "stream",
-    Top: "top",
-    Where: "where",
-    WindowFunctions: "functions",
-    WindowOver: "window",
+_NODES: dict[str, str] = {
+    "GroupAggregates": "aggregate",
+    "Changes": "changes",
+    "ConstantRow": "constants",
+    "Copies": "copies",
+    "Distinct": "distinct",
+    "Explode": "explode",
+    "Join": "join",
+    "Lifetime": "lifetime",
+    "Project": "project",
+    "Sample": "sample",
+    "SetOperation": "set",
+    "Stream": "stream",
+    "Top": "top",
+    "Where": "where",
+    "WindowFunctions": "functions",
+    "WindowOver": "window",
 }
-_WORDS: dict[type, str] = {
+_WORDS: dict[str, str] = {
     **_NODES,
-    Aggregation: "aggregation",
-    AsOf: "as of",
-    Call: "call",
-    Field: "field",
-    Frame: "frame",
-    Hop: "hop",
-    Latest: "latest",
-    Now: "now",
-    Order: "order",
-    RowWindow: "rows",
-    Session: "session",
-    StoredTable: "table",
-    TimeRange: "range",
-    UnboundedWindow: "unbounded",
-    WindowFunction: "function",
+    "Aggregation": "aggregation",
+    "AsOf": "as of",
+    "Call": "call",
+    "Field": "field",
+    "Frame": "frame",
+    "Hop": "hop",
+    "Latest": "latest",
+    "Now": "now",
+    "Order": "order",
+    "RowWindow": "rows",
+    "Session": "session",
+    "StoredTable": "table",
+    "TimeRange": "range",
+    "UnboundedWindow": "unbounded",
+    "WindowFunction": "function",
 }
-_FIELDS = {kind: tuple(each.name for each in dataclasses.fields(kind)) for kind in _WORDS}
-
+N = TypeVar("N")
 T = TypeVar("T")
 
 
-def remembered(function: Callable[[Node], T]) -> Callable[[Node], T]:
-    """Cache a function by the node's identity, as comparing or hashing nodes would cost as much as the function.
+def remembered(function: Callable[[N], T]) -> Callable[[N], T]:
+    """Cache a function in the nodes themselves, as comparing or hashing nodes would cost as much as the function.
 
     A result lives as long as its node. The texts that a process registers over time are many, and some are long.
     """
-    known: dict[int, tuple[weakref.ref[Node], T]] = {}
+    name = f"_{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
-    def asked(node: Node) -> T:
-        place = id(node)
-        found = known.get(place)
-        if found is None or found[0]() is not node:
-            result = function(node)
-            found = known[place] = weakref.ref(node, lambda _: known.pop(place, None)), result
-        return found[1]
+    def asked(node: N) -> T:
+        results = node.__dict__
+        if name not in results:
+            results[name] = function(node)
+        return results[name]
 
     return asked
 
@@ -110,15 +74,15 @@ def digest(value: Any, length: int = 16) -> str:
 
 
 @remembered
-def identity(node: Node) -> str:
-    """Return a name for the computation of a node."""
+def identity(node: object) -> str:
+    """Return a name for the computation of a node of a plan."""
     return sha256(_parts(node).encode()).hexdigest()[:20]
 
 
 def content(value: Any) -> str:
     """Return a text for an expression, a node, or a tuple of such: equal for equal ones only."""
     kind = type(value)
-    if kind in _NODES:
+    if kind.__name__ in _NODES:
         return identity(value)
     if kind is Constant:
         # A tuple of a long list is one value.
@@ -126,9 +90,14 @@ def content(value: Any) -> str:
         return f"{days}{value.value.total_seconds() if days else repr(value.value)}:{value.type}"
     if kind is tuple:
         return f"({', '.join(map(content, value))})"
-    return _parts(value) if kind in _WORDS else repr(value)
+    return _parts(value) if kind.__name__ in _WORDS else repr(value)
 
 
-def _parts(value: Node | Expression) -> str:
+def _parts(value: Any) -> str:
     kind = type(value)
-    return f"{_WORDS[kind]}({', '.join(content(getattr(value, name)) for name in _FIELDS[kind])})"
+    return f"{_WORDS[kind.__name__]}({', '.join(content(getattr(value, name)) for name in _fields(kind))})"
+
+
+@lru_cache
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in dataclasses.fields(kind))

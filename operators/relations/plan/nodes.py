@@ -8,13 +8,14 @@ hashable. Their expressions refer to columns of their ``inputs``, and the names 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from ....expressions.nodes import Expression
+from ....expressions.nodes import Call, Constant, Expression, Field
+from .identity import identity
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,24 @@ class Latest:
 Window: TypeAlias = TimeRange | Hop | Session | Now | UnboundedWindow | RowWindow | Latest
 
 
-@dataclass(frozen=True)
-class Stream:
+class PlanNode:
+    """A node, which is equal to those with its content.
+
+    A plan can have a node in many places, as two sources of a join. To compare all fields would take ever longer.
+    """
+
+    def __hash__(self) -> int:
+        return hash(identity(self))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(other) is type(self) and identity(other) == identity(self))
+
+    def __getstate__(self) -> dict[str, object]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(PlanNode):
     """A stream of the catalog, or a ``static`` stored relation.
 
     All rows of a stored relation exist before the first time and never change. It is read only through
@@ -115,8 +132,8 @@ class Stream:
         return ()
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass(frozen=True, eq=False)
+class Sample(PlanNode):
     """Each row of a stream with the independent probability ``percent`` / 100, a function of the row and the seed."""
 
     source: StreamNode
@@ -132,8 +149,8 @@ class Sample:
         return self.source.schema
 
 
-@dataclass(frozen=True)
-class WindowOver:
+@dataclass(frozen=True, eq=False)
+class WindowOver(PlanNode):
     """A stream's rows as a relation. Over :class:`Changes` a row's time is that of its change."""
 
     stream: StreamNode
@@ -159,8 +176,8 @@ class WindowOver:
         return self.stream.schema
 
 
-@dataclass(frozen=True)
-class ConstantRow:
+@dataclass(frozen=True, eq=False)
+class ConstantRow(PlanNode):
     """One row of constants, which exists before any time."""
 
     columns: tuple[tuple[str, Expression], ...]
@@ -174,8 +191,8 @@ class ConstantRow:
         return pa.schema([pa.field(name, expression.type) for name, expression in self.columns])
 
 
-@dataclass(frozen=True)
-class Where:
+@dataclass(frozen=True, eq=False)
+class Where(PlanNode):
     """The rows for which the condition is true: neither false nor null."""
 
     source: Relation
@@ -190,8 +207,8 @@ class Where:
         return self.source.schema
 
 
-@dataclass(frozen=True)
-class Lifetime:
+@dataclass(frozen=True, eq=False)
+class Lifetime(PlanNode):
     """The rows of a relation from the last of some times on, until before the first of others: conditions on now().
 
     Each time is an expression over the row, and the µs after it. A row without one of them is never there.
@@ -210,8 +227,8 @@ class Lifetime:
         return self.source.schema
 
 
-@dataclass(frozen=True)
-class Project:
+@dataclass(frozen=True, eq=False)
+class Project(PlanNode):
     """Columns computed from each row, by name; multiplicities stay the same."""
 
     source: Relation
@@ -242,8 +259,8 @@ class AsOf:
     right: Expression
 
 
-@dataclass(frozen=True)
-class Join:
+@dataclass(frozen=True, eq=False)
+class Join(PlanNode):
     """Pairs of rows, or the left rows with or without a partner. All column names of both sides are distinct.
 
     ``on`` are pairs of a left and a right expression that must be equal (null equals nothing). ``condition`` is over
@@ -288,8 +305,8 @@ class Aggregation:
     order: tuple[tuple[bool, bool], ...] = ()
 
 
-@dataclass(frozen=True)
-class GroupAggregates:
+@dataclass(frozen=True, eq=False)
+class GroupAggregates(PlanNode):
     """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
 
     source: Relation
@@ -306,8 +323,8 @@ class GroupAggregates:
         return pa.schema(by + [pa.field(each.name, each.type) for each in self.aggregates])
 
 
-@dataclass(frozen=True)
-class Distinct:
+@dataclass(frozen=True, eq=False)
+class Distinct(PlanNode):
     """Each row once; null equals null."""
 
     source: Relation
@@ -321,8 +338,8 @@ class Distinct:
         return self.source.schema
 
 
-@dataclass(frozen=True)
-class Explode:
+@dataclass(frozen=True, eq=False)
+class Explode(PlanNode):
     """Each row once for each element of an array, in a last column; with ``outer`` once with null if it has none.
 
     ``position`` names a column with the element's place, from 0.
@@ -344,8 +361,8 @@ class Explode:
         return pa.schema([*self.source.schema, *made, pa.field(self.name, self.array.type.value_type)])
 
 
-@dataclass(frozen=True)
-class Copies:
+@dataclass(frozen=True, eq=False)
+class Copies(PlanNode):
     """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
 
     source: Relation
@@ -360,8 +377,8 @@ class Copies:
         return self.source.schema.append(pa.field(self.name, pa.int64()))
 
 
-@dataclass(frozen=True)
-class SetOperation:
+@dataclass(frozen=True, eq=False)
+class SetOperation(PlanNode):
     """UNION, EXCEPT or INTERSECT of rows with the same types by position; the names are the left's.
 
     ``all`` adds multiplicities, subtracts them (at least 0), or takes the smaller; without it, each row occurs once.
@@ -390,8 +407,8 @@ class Order:
     nulls_first: bool = True
 
 
-@dataclass(frozen=True)
-class Top:
+@dataclass(frozen=True, eq=False)
+class Top(PlanNode):
     """The first n rows of each group of equal ``by``, or of all rows; ties are in the order of all columns."""
 
     source: Relation
@@ -430,8 +447,8 @@ class WindowFunction:
     number: int = 0  # By how many rows LAG and LEAD are apart, the buckets of NTILE, the place of NTH_VALUE.
 
 
-@dataclass(frozen=True)
-class WindowFunctions:
+@dataclass(frozen=True, eq=False)
+class WindowFunctions(PlanNode):
     """Each row with a column for each function of the rows with equal ``by``, in their order; ties are as of Top."""
 
     source: Relation
@@ -448,8 +465,8 @@ class WindowFunctions:
         return pa.schema([*self.source.schema, *(pa.field(each.call.name, each.call.type) for each in self.functions)])
 
 
-@dataclass(frozen=True)
-class Changes:
+@dataclass(frozen=True, eq=False)
+class Changes(PlanNode):
     """A stream of a relation's rows: those that came (istream), that left (dstream), or all of them (rstream).
 
     ``istream`` at τ is R(τ) − R(τ − 1), ``dstream`` the reverse, with multiplicities. ``rstream`` is all of R(τ): at
@@ -489,7 +506,31 @@ Node: TypeAlias = StreamNode | Relation
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield the node and all below it, each after its inputs."""
-    for each in node.inputs:
-        yield from walk(each)
-    yield node
+    """Yield the node and all below it, each once, after its inputs."""
+    seen: set[int] = set()
+
+    def unseen(node: Node) -> Iterator[Node]:
+        if id(node) not in seen:
+            seen.add(id(node))
+            for each in node.inputs:
+                yield from unseen(each)
+            yield node
+
+    return unseen(node)
+
+
+def expressions_of(node: Node) -> Iterator[Expression]:
+    """Yield the expressions of a node itself."""
+
+    def inside(value: object) -> Iterator[Expression]:
+        if isinstance(value, Field | Constant | Call):
+            yield value
+        elif isinstance(value, tuple):
+            for each in value:  # type: ignore[reportUnknownVariableType]
+                yield from inside(each)  # type: ignore[reportUnknownArgumentType]
+        elif is_dataclass(value) and not isinstance(value, PlanNode):
+            for each in fields(value):
+                yield from inside(getattr(value, each.name))
+
+    for each in fields(node):
+        yield from inside(getattr(node, each.name))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
 from ....expressions.zones import in_zone
 from .expression_rules import never_fails, ordered, size
+from .identity import remembered
 from .nodes import (
     Changes,
     Copies,
@@ -47,6 +48,7 @@ def normalized(node: _Plan) -> _Plan:
     return _rewritten(node)  # type: ignore[return-value]
 
 
+@remembered
 def _rewritten(node: Any) -> Any:
     if isinstance(node, Where):
         return _where(_rewritten(node.source), conjuncts(node.condition))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from .identity import remembered
 from .nodes import (
     Changes,
     ConstantRow,
@@ -75,11 +76,15 @@ def key_of(plan: Node) -> tuple[str, ...] | None:
     return tuple(name for name in plan.schema.names if name in fewest)
 
 
+_MOST_KEYS = 16
+
+
+@remembered
 def _keys(node: Node) -> list[Key]:
-    """Return minimal keys only: a join of many relations would have too many."""
+    """Return the shortest minimal keys: a join of many relations would have too many."""
     found: list[Key] = []
     for key in sorted(_all_keys(node), key=len):
-        if not any(set(key).issuperset(each) for each in found):
+        if len(found) < _MOST_KEYS and not any(set(key).issuperset(each) for each in found):
             found.append(key)
     return found
 
@@ -182,6 +187,7 @@ _COUNTS = frozenset({"count", "approx_count_distinct", "collect_set"})
 _NUMBERS = frozenset({"count", "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile"})
 
 
+@remembered
 def never_null(node: Node) -> frozenset[str]:
     """Return the columns that are known to have a value in each row.
 
