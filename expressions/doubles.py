@@ -72,11 +72,6 @@ def _cube_root(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(np.isfinite(better), better, root)
 
 
-def _nanvl(build: Builder, value: pl.Expr, other: pl.Expr) -> pl.Expr:
-    value = build.share(value)
-    return pl.when(value.is_nan()).then(other).otherwise(value)
-
-
 def _factorial(_: Builder, value: pl.Expr) -> pl.Expr:
     table = pl.Series([math.factorial(each) for each in range(21)], dtype=pl.Int64)
     return value.replace_strict(pl.Series(range(21), dtype=pl.Int32), table, default=None, return_dtype=pl.Int64)
@@ -115,7 +110,6 @@ DOUBLES: Mapping[str, Kernel] = {
     "log": _logarithm(_log_to_base, 0.0),
     "atan2": _of(lambda y, x: np.arctan2(y + 0.0, x + 0.0)),  # without the sign of a zero, as in Spark
     "hypot": _of(np.hypot),
-    "nanvl": _nanvl,
     "factorial": _factorial,
     "width_bucket": _width_bucket,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -64,13 +65,14 @@ def number(node: exp.Literal, text: Text, *, negative: bool = False) -> Constant
     written = node.name
     sign = "-" if negative else ""
     try:
-        if "e" in written.lower():
-            return Constant(float(sign + written), pa.float64())
         value = Decimal(sign + written)
     except ArithmeticError:
         raise text.error(node, f"'{written}' is not a number") from None
     except ValueError:
         raise text.error(node, f"'{written}' is not a number") from None
+    if "e" in written.lower():
+        check_range(sign + written, exp.DType.DOUBLE, node, text)
+        return Constant(float(value), pa.float64())
     exponent = value.as_tuple().exponent
     if "." not in written:
         whole = int(value)
@@ -83,6 +85,26 @@ def number(node: exp.Literal, text: Text, *, negative: bool = False) -> Constant
     if precision > 38:
         raise text.error(node, f"'{written}' has more than 38 digits", hint="write it with an exponent, as a double")
     return Constant(value, pa.decimal128(precision, scale))
+
+
+_RANGES: Mapping[exp.DType, tuple[Decimal, Decimal]] = {
+    exp.DType.TINYINT: (Decimal(-(2**7)), Decimal(2**7 - 1)),
+    exp.DType.SMALLINT: (Decimal(-(2**15)), Decimal(2**15 - 1)),
+    exp.DType.BIGINT: (Decimal(-(2**63)), Decimal(2**63 - 1)),
+    exp.DType.FLOAT: (Decimal("-3.4028234663852886E38"), Decimal("3.4028234663852886E38")),
+    exp.DType.DOUBLE: (Decimal("-1.7976931348623157E308"), Decimal("1.7976931348623157E308")),
+}
+
+
+def check_range(written: str, kind: exp.DType, node: exp.Expr, text: Text) -> None:
+    """Refuse a number that its type does not hold."""
+    least, greatest = _RANGES[kind]
+    try:
+        fits = least <= Decimal(written) <= greatest
+    except ArithmeticError:
+        fits = False
+    if not fits:
+        raise text.error(node, f"'{node.name}' is not a {kind.name}", expected=f"a number from {least} to {greatest}")
 
 
 def whole_type(value: int) -> pa.DataType:

@@ -12,7 +12,7 @@ from sqlglot import exp
 from ..conf.errors import SchemaError
 from .arithmetic_types import added
 from .intervals import part_of
-from .kinds import DURATION
+from .kinds import BOOLEAN, DURATION
 from .literals import interval, number, type_of, whole_type
 from .nodes import Constant, Expression, Field
 from .places import Text, near
@@ -174,20 +174,30 @@ class ScalarBinder:
     def bind(self, node: exp.Expr) -> Expression:
         operator = _OPERATORS.get(type(node))
         if operator is not None:
-            return self.call(node, operator, [self.bind(node.this), self.bind(node.expression)])
+            found = self.call(node, operator, [self.bind(node.this), self.bind(node.expression)])
+            return self.text.noted(found, node)
         rule = self.rules.get(type(node))
         if rule is None:
             raise self.text.error(node, f"this is not supported {self.where}")
-        return rule(self, node)
+        return self.text.noted(rule(self, node), node)
 
     def condition(self, node: exp.Expr) -> Expression:
-        """Bind an expression, and refuse it unless it is boolean or null."""
+        """Bind an expression, and refuse it unless it is boolean, or null where Spark takes it for one."""
         found = self.bind(node)
-        if not (pa.types.is_boolean(found.type) or pa.types.is_null(found.type)):
+        if pa.types.is_boolean(found.type):
+            return found
+        if not pa.types.is_null(found.type):
             raise self.text.error(
                 node, f"this is a {found.type}, not a condition", expected="a boolean", hint="compare it: … <> 0"
             )
-        return found
+        above = node.parent
+        while isinstance(above, exp.Paren):
+            above = above.parent
+        if not isinstance(above, exp.And | exp.Having):
+            raise self.text.error(
+                node, "this is NULL, not a condition", expected="a boolean", hint="write CAST(NULL AS BOOLEAN)"
+            )
+        return cast(found, BOOLEAN)
 
     def call(self, node: exp.Expr, function: str, arguments: Sequence[Expression]) -> Expression:
         """Return a call; an error points at the node."""

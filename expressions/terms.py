@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token
 from sqlglot.tokenizer_core import TokenType as T
 
+from .literals import check_range
 from .nodes import CHAIN
 from .reader import NOT_NAMES, STRINGS, InList, Reader, Sum
 from .times import UNITS
@@ -229,6 +230,8 @@ class Terms(Reader):
         self._advance()
         if not written and self._curr.token_type is not T.DECIMAL:  # 5L
             to = exp.DataType(this=_SUFFIXES[self._curr.token_type], expressions=[], nested=False)
+            sign = "-" if isinstance(this, exp.Neg) else ""
+            check_range(sign + this.name, _SUFFIXES[self._curr.token_type], this, self.text)
             written_number = this.find(exp.Literal)
             if self._curr.token_type in (T.FLOAT, T.DOUBLE) and written_number and "e" not in this.name.lower():
                 written_number.set("this", f"{written_number.this}e0")  # a double from the start, for -0.0D

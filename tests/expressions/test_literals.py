@@ -3,7 +3,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from kit.continuous import refused
+from kit.continuous import bound, refused
 
 from upstream.expressions.literals import interval, length_us, number, type_of
 from upstream.expressions.places import Text
@@ -54,3 +54,26 @@ def test_types_and_the_smallest_int():
     refused("SELECT CAST(n AS DECIMAL(5, 6)) FROM trade", "decimal(5, 6) is not possible")
     assert number(item("2147483648"), Text(""), negative=True).type == pa.int32()
     refused(f"SELECT {'9' * 39} FROM trade", "more than 38 digits")
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("1E309", "DOUBLE"),
+        ("-1E309", "DOUBLE"),
+        ("1.7976931348623159E308", "DOUBLE"),
+        ("1E309D", "DOUBLE"),
+        ("3.5E38F", "FLOAT"),
+        ("9223372036854775808L", "BIGINT"),
+        ("40000S", "SMALLINT"),
+        ("128Y", "TINYINT"),
+    ],
+)
+def test_numbers_that_their_type_does_not_hold_are_refused(written, kind):
+    refused(f"SELECT {written} AS x FROM trade", f"is not a {kind}", at=written.strip("-"))
+
+
+def test_the_least_and_greatest_numbers_of_a_type_are_numbers():
+    refused("SELECT -129Y AS x FROM trade", "is not a TINYINT")
+    for written in ("-128Y", "127Y", "-9223372036854775808L", "1.7976931348623157E308", "3.4028234E38F", "1E-400"):
+        bound(f"SELECT {written} AS x FROM trade")
