@@ -221,7 +221,7 @@ def session(
     else:
         check_reach(settings)
     if remote:
-        return _server(app_name, remote, settings)
+        return _server(app_name, settings["spark.master"], settings)
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)

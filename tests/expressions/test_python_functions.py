@@ -115,14 +115,17 @@ def test_what_is_no_such_function_is_refused(name, message):
     DOUBLED.check()
 
 
-def test_a_module_that_fails_is_refused_where_it_is_evaluated_too(tmp_path, monkeypatch):
-    (tmp_path / "no_model.py").write_text("open('/no/model')")
+@pytest.mark.parametrize(
+    ("code", "error"), [("open('/no/model')", "FileNotFoundError"), ("raise SystemExit(3)", "SystemExit: 3")]
+)
+def test_a_module_that_fails_is_refused_where_it_is_evaluated_too(tmp_path, monkeypatch, code, error):
+    (tmp_path / "no_model.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     function = PythonFunction("f", pa.schema({"x": pa.float64()}), pa.float64(), "no_model:f")
     made = function.call([X])
     assert made == Call("python no_model:f", (X,), pa.float64())
     for asked in (function.check, lambda: values(made)):
-        with pytest.raises(OptionError, match="'no_model:f' cannot be imported: FileNotFoundError"):
+        with pytest.raises(OptionError, match=f"'no_model:f' cannot be imported: {error}"):
             asked()
 
 
