@@ -30,7 +30,7 @@ from .spec.options import LATE, SinkTarget, parse_sink_options
 from .spec.steps import CommitStep
 from .table.contents import check_free
 from .table.files import DataFiles
-from .table.log_entry import may_put_entries
+from .table.log_entry import check_writable, may_put_entries
 from .table.mapped_table import change_schema, check_place, with_table_columns
 from .table.table import (
     Snapshot,
@@ -118,6 +118,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
         merging = target.options.schema_evolution == "add"
         layout = with_table_columns(layout, table) if merging else layout
         layout.check(table, target.location, merging=merging)
+        check_writable(target, table, replaces=layout.history.count is not None)
         layout = layout.numbered_in(table)
     Outputs(target, layout, layout.arrow_schema()).check()
     return layout, table

@@ -20,7 +20,15 @@ from ..merge.newest_rows import contest
 from ..merge.outputs import OUTPUTS_KEY, files_named
 from ..spec import steps
 from ..spec.steps import CommitStep
-from ..table.log_entry import add_action, check_features, marked_actions, put_entry, removed_action, vector_protocol
+from ..table.log_entry import (
+    add_action,
+    check_features,
+    commit_stamp,
+    marked_actions,
+    put_entry,
+    removed_action,
+    vector_protocol,
+)
 from ..table.table import Snapshot
 from ..table.tombstones import APP_ID, DELETIONS, tombstone_files
 from .account import MergeResults, check_base, merge_again, summarise
@@ -295,6 +303,7 @@ def put_change(change: TableCommit, log: LogReplay, made: list[str]) -> list[dic
             "operation": "WRITE",
             "operationParameters": {"mode": "Append", "partitionBy": f'["{BUCKET}"]'},
             **change.info,
+            **commit_stamp(log, folder),
         }
         if not put_entry(folder, version, info, actions):
             return None

@@ -36,7 +36,7 @@ from ..spec.maintenance_rules import (
 )
 from ..spec.options import SinkOptions, SinkTarget
 from ..spec.steps import CommitStep
-from ..table.log_entry import put_entry
+from ..table.log_entry import commit_stamp, put_entry
 from .compact import compact_bucket, compact_table, compact_worst
 from .removal import Removal, Restores, vector_files
 
@@ -252,7 +252,7 @@ class TableMaintenance:
         version, log = self._table.version(), LogReplay(self._folder)
         log.follow(version)
         changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}
-        info = {"operation": "SET TBLPROPERTIES"}
+        info = {"operation": "SET TBLPROPERTIES", **commit_stamp(log, self._folder)}
         committed = put_entry(self._folder, version + 1, info, [{"metaData": changed}])
         self._table.update_incremental()
         return committed

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from ...conf.errors import TableError
 from ...delta_format.column_mapping import FEATURE as MAPPING
 from ...delta_format.latest_table import BUCKET
-from ...delta_format.log import LogReplay, entry_place
+from ...delta_format.log import LogReplay, commit_info, entry_place
 from .file_statistics import loosened
 from .files import StagedFile
 
@@ -47,8 +47,21 @@ _HEEDED = {
     "changeDataFeed",
     "checkConstraints",
     "generatedColumns",
+    "identityColumns",
+    "allowColumnDefaults",
+    "domainMetadata",
+    "inCommitTimestamp",
     "appendOnly",
 }
+_BY_DELTA_RS = {name for names in _IMPLIED.values() for name in names} - {"identityColumns"} | {
+    _FEATURE,
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
+}
+"""Features under which delta-rs (1.6) commits, where entries are not written here."""
+_STAMPED = "delta.enableInCommitTimestamps"
+_STAMP = "inCommitTimestamp"
 
 
 def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Action:
@@ -100,11 +113,42 @@ def check_features(log: LogReplay, location: str) -> None:
     unheeded = _unheeded(_features(log), log.metadata.get("configuration", {}))
     if unheeded:
         raise TableError(
-            f"the table at {location} uses {', '.join(unheeded)}, under which rows cannot be marked as deleted here",
-            expected="a table without it, or engine=rewrite",
-            hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET "
-            "TBLPROPERTIES)",
+            f"the table at {location} uses {', '.join(unheeded)}, whose rules these commits do not follow",
+            expected="a table without it",
+            hint="drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET TBLPROPERTIES)",
         )
+
+
+def check_writable(target: SinkTarget, table: DeltaTable, *, replaces: bool) -> None:
+    """Refuse, before the first batch, a table with features whose rules no commit follows; the error names them."""
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    features = _said_by(protocol.writer_features, protocol.min_writer_version)
+    # In a store, delta-rs commits what only replaces buckets.
+    strange = sorted(features - _HEEDED - _BY_DELTA_RS)
+    ours = target.is_local and not _unheeded(features, configuration)
+    refused = [] if ours else strange or sorted(features - _BY_DELTA_RS)
+    if refused:
+        raise TableError(
+            f"the table at {target.location} needs a writer with the features {', '.join(refused)}",
+            expected=f"no feature but {', '.join(sorted(_BY_DELTA_RS))}",
+            hint=f"drop it from Spark (ALTER TABLE delta.`{target.location}` DROP FEATURE {refused[0]}), or write to a "
+            "table at another path",
+        )
+    if replaces and str(configuration.get("delta.appendOnly")).lower() == "true":
+        raise TableError(
+            f"the table at {target.location} only takes new rows (delta.appendOnly is true), and this sink replaces "
+            "rows",
+            expected="a table whose rows may be replaced, or history=all",
+            hint=f"ALTER TABLE delta.`{target.location}` UNSET TBLPROPERTIES ('delta.appendOnly')",
+        )
+
+
+def commit_stamp(log: LogReplay, folder: TableFolder) -> dict[str, int]:
+    """Return the timestamp for `commitInfo` of a table with in-commit timestamps, later than its last commit's."""
+    if str(log.metadata.get("configuration", {}).get(_STAMPED)).lower() != "true":
+        return {}
+    before = (commit_info(folder, log.version) or {}).get(_STAMP, 0)
+    return {_STAMP: max(int(time.time() * 1000), int(before) + 1)}
 
 
 def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:

@@ -35,7 +35,7 @@ from ...delta_format.latest_table import (
 )
 from ...delta_format.log import LogReplay, entry_place
 from ..spec.layout import widens
-from .log_entry import VECTORS_ENABLED, put_entry, with_features, with_vectors
+from .log_entry import VECTORS_ENABLED, commit_stamp, put_entry, with_features, with_vectors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -143,7 +143,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     log.follow(version)
     if ids is not None:
         _check_dropped(target, log, schema)
-    info = {"operation": "CHANGE COLUMNS"}
+    info = {"operation": "CHANGE COLUMNS", **commit_stamp(log, target.folder)}
     return put_entry(target.folder, version + 1, info, _changing(log, schema, ids, log.metadata["configuration"]))
 
 

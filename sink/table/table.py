@@ -30,7 +30,7 @@ from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
 from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
 from .files import DataFiles
-from .log_entry import VECTORS_ENABLED, add_action, check_features, put_entry, removed_action
+from .log_entry import VECTORS_ENABLED, add_action, check_features, commit_stamp, put_entry, removed_action
 from .mapped_table import make_table
 from .tombstones import APP_ID, TombstoneList
 
@@ -435,8 +435,8 @@ class TableChange:
             configuration = {name: value for name, value in configuration.items() if value is not None}
             actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
         actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
-        info = {"operation": operation, **(commit_info or {})}
         try:
+            info = {"operation": operation, **(commit_info or {}), **commit_stamp(self._log, self._target.folder)}
             self._committed = put_entry(self._target.folder, self.version, info, actions)
         except OSError as error:
             raise TableError(

@@ -117,7 +117,7 @@ def test_a_property_of_the_table_forbids_them(make_sink, monkeypatch, caplog):
     # Nor are entries written here for a table with a feature that they do not heed.
     properties = {"delta.enableDeletionVectors": "true", "delta.appendOnly": "true"}
     DeltaTable(str(sink.path)).alter.set_table_properties(properties)
-    with pytest.raises(TableError, match=r"delta\.appendOnly.*engine=rewrite"):
+    with pytest.raises(TableError, match=r"delta\.appendOnly.*UNSET TBLPROPERTIES"):
         sink.batch(3, [sink.rows([(3, 2, "b")], seq=5000)])
 
 
