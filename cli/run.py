@@ -108,7 +108,11 @@ def run(
                 code = INTERRUPTED if once else 0
             query.stop()
             print_letters(messages, letter_folders(None, place, storage))
-            _print_tables(job, storage)
+            stopped = _print_tables(job, storage)
+            if once and stopped:
+                told = f"An error stopped {', '.join(stopped)}. Correct the cause, or the file for `upstream apply`."
+                messages.print(told, markup=False, soft_wrap=True)
+                code = code or 1
         return code
 
     raise typer.Exit(with_log(log, work))
@@ -242,15 +246,18 @@ def checkpoint_of(to: str, checkpoint: str | None) -> str:
     return absolute_location(checkpoint or absolute_location(to).rstrip("/") + "_checkpoint")
 
 
-def _print_tables(job: Queries, storage: Mapping[str, str]) -> None:
+def _print_tables(job: Queries, storage: Mapping[str, str]) -> list[str]:
+    """Print a line for each view; return those that an error stopped."""
     import polars as pl
 
     from ..delta_format.scan import open_table
-    from ..hosting.registry import registry_now
+    from ..hosting.registry import registry_now, texts_now
     from ..sink.figures.waits import complete_to
     from .status import recent_commits
 
-    for name, each in registry_now(job.checkpoint).queries.items():
+    registry, entries = registry_now(job.checkpoint), texts_now(job.checkpoint)[0].entries
+    stopped: list[str] = []
+    for name, each in registry.queries.items():
         state = f"stopped: {each.reason or 'paused'}"
         if each.active:
             try:
@@ -261,3 +268,7 @@ def _print_tables(job: Queries, storage: Mapping[str, str]) -> None:
             except TableError:
                 state = "no batch yet"
         typer.echo(f"{name}  {state}  {each.location}")
+        # One that no longer binds is active in the journal.
+        if not each.active and (each.id in registry.failed or entries[name].active):
+            stopped.append(name)
+    return stopped

@@ -95,6 +95,20 @@ def plain(dtype: pa.DataType) -> pa.DataType:
     return dtype
 
 
+def has_map(dtype: pa.DataType) -> bool:
+    """Return whether a type is a map, or has one at any depth."""
+    return pa.types.is_map(dtype) or any(has_map(dtype.field(at).type) for at in range(dtype.num_fields))
+
+
+def map_refused(name: str, dtype: pa.DataType) -> SchemaError:
+    """Return the error for a column with a map: continuous SQL compares rows, and maps do not compare."""
+    return SchemaError(
+        f"the column {name!r} is of type {spark_name(dtype)}, which continuous SQL does not have",
+        expected="numbers, text, BOOLEAN, BINARY, dates, times, ARRAY, or STRUCT",
+        hint="leave it out; or store it as an ARRAY of STRUCT (map_entries in Spark), or as text (to_json)",
+    )
+
+
 def spark_name(dtype: pa.DataType) -> str:
     """Return the name of a type in Spark SQL."""
     if is_decimal(dtype):
@@ -103,6 +117,8 @@ def spark_name(dtype: pa.DataType) -> str:
         return "STRUCT<" + ", ".join(f"{field.name}: {spark_name(field.type)}" for field in dtype) + ">"
     if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
         return f"ARRAY<{spark_name(dtype.value_type)}>"
+    if pa.types.is_map(dtype):
+        return f"MAP<{spark_name(dtype.key_type)}, {spark_name(dtype.item_type)}>"
     if pa.types.is_time64(dtype):
         return "TIME"
     return _NAMES.get(dtype, str(dtype))

@@ -16,6 +16,7 @@ from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import QueryRefusedError, SchemaError, UpstreamError
 from ..core.rows.key import NO_KEY, Key
 from ..core.rows.text import value_texts
+from ..expressions.kinds import has_map, map_refused
 from ..expressions.nodes import Expression
 from ..operators.relations.evaluation import Evaluation
 from ..operators.relations.operator import FAILURES, attributed, computed
@@ -314,6 +315,8 @@ def _check_types(plan: Relation | Changes) -> None:
                 expected="a number of units, or two times",
                 hint="timestampdiff(SECOND, a, b) counts between two times, and EXTRACT(HOUR FROM i) is a part",
             )
+        if has_map(each.type):
+            raise map_refused(each.name, each.type)
 
 
 def _check_constants(node: Node) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ..conf.errors import SchemaError
-from ..expressions.kinds import DURATION
+from ..expressions.kinds import DURATION, map_refused
 from ..expressions.nodes import Call, Constant, Expression, Field, fields
 from ..expressions.places import Text
 from ..expressions.python_functions import PythonFunction
@@ -137,6 +137,9 @@ class Scalars(ScalarBinder):
 
     def _column(self, node: exp.Expr) -> Expression:
         found = super()._column(node)
+        if pa.types.is_map(found.type):
+            refused = map_refused(node.name, found.type)
+            raise self.text.error(node, refused.problem, expected=refused.expected, hint=refused.hint)
         self._places.setdefault(found, node)
         return found
 

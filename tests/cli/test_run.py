@@ -66,7 +66,9 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     later = '{"bus": 8, "at": "2026-01-02T00:00:00Z", "age": 40, "name": "Bo"}\n'
     (tmp_path / "drivers" / "0.json").write_text(later)
     edited = FILE.replace("twice(speed) > 0", "twice(speed) > 18")
-    file.write_text(edited.partition("CREATE MATERIALIZED VIEW buses_now")[0])
+    division = "SELECT SUM(route_id / (vehicle_id - vehicle_id)) AS x FROM LATEST(buses)"
+    failing = f"CREATE MATERIALIZED VIEW failing AS {division};"
+    file.write_text(edited.partition("CREATE MATERIALIZED VIEW buses_now")[0] + failing)
     changed = run_command(*run, cwd=tmp_path)
     assert changed.returncode == 2
     assert "~ alter view moving" in changed.stderr
@@ -75,7 +77,9 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
     assert applied.stdout.splitlines()[0].startswith("- drop materialized view buses_now")
     assert run_command("apply", "job.sql", "--to", "lake", cwd=tmp_path).stdout == "Nothing to change.\n"
     again = run_command(*run, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == 1
+    assert "An error stopped failing." in again.stderr
+    assert "failing  stopped: " in again.stdout
     assert "Resuming after batch " in again.stderr
     assert fleet(tmp_path) == expected(9)
     shown = done("show", "lake/shifts_now", "--order-by", "bus", "--format", "csv", cwd=tmp_path)

@@ -16,8 +16,9 @@ from kit.hosting import Versions
 from upstream.conf.errors import QueryRefusedError
 from upstream.hosting import host_plan
 from upstream.hosting.host_plan import HostPlan, HostPlans, named, rehearse, result_of, row_keys
+from upstream.language import Catalog, bind
 from upstream.operators.relations.plan.bounds import UnboundedError
-from upstream.operators.relations.plan.nodes import Changes, Copies, Stream
+from upstream.operators.relations.plan.nodes import Changes, Copies, StoredTable, Stream
 from upstream.operators.relations.zsets import BEGINNING, TIME, WEIGHT
 
 TRADES = "SELECT sym, MAX(px) AS hi FROM trade [RANGE 10 MINUTES] GROUP BY sym"
@@ -124,6 +125,24 @@ def test_an_interval_is_no_column_of_a_table():
     with pytest.raises(QueryRefusedError, match=r"'d' is an interval.*timestampdiff"):
         rehearsed("SELECT t - TIMESTAMP '2024-01-01' AS d FROM trade")
     rehearsed("SELECT sym FROM trade WHERE t - TIMESTAMP '2024-01-01' > INTERVAL 1 DAY 2 HOURS")
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("SELECT * FROM tagged", "'tags'"),
+        ("SELECT id, deep FROM tagged", "'deep'"),
+        ("SELECT id FROM tagged WHERE tags IS NOT NULL", "'tags'"),
+        ("SELECT COUNT(*) AS n FROM tagged GROUP BY tags", "'tags'"),
+    ],
+)
+def test_maps_are_refused_where_a_query_uses_them(text, column):
+    tags = pa.map_(pa.string(), pa.int32())
+    columns = pa.schema([("id", pa.int64()), ("tags", tags), ("deep", pa.struct([("lists", pa.list_(tags))]))])
+    catalog = Catalog().with_relation(Stream("tagged", columns, static=True, table=StoredTable("/t", "id", 0)))
+    rehearse(bind("SELECT id FROM tagged", catalog).plan, "q", "/nowhere/q", 2)
+    with pytest.raises(QueryRefusedError, match=rf"{column} is of type .*MAP<STRING, INT>.*map_entries"):
+        rehearse(bind(text, catalog).plan, "q", "/nowhere/q", 2)
 
 
 @pytest.mark.parametrize("error", [AssertionError("odd"), RecursionError("odd"), OverflowError("odd")])
