@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -92,7 +91,7 @@ def read_rows(
     alive_in = _alive_rows(table, folder)
     for at in range(len(live.paths)) if files is None else files:
         path = live.paths[at]
-        where, filesystem = folder.place(_local(path))
+        where, filesystem = folder.place(path)
         with open_parquet(where, filesystem) as file:
             is_old = has_old_calendar(file.metadata)
             alive = alive_in(path, file.metadata.num_rows)
@@ -156,11 +155,6 @@ def _has_early(column: pa.Array) -> bool:
     return least is not None and least < bound
 
 
-def _local(path: str) -> str:
-    """Return the path of a file in the table's folder, or elsewhere on a disk."""
-    return re.sub("^file:(?://)?", "", path)
-
-
 def _folder_of(table: DeltaTable) -> TableFolder:
     uri = urlsplit(table.table_uri)
     storage = table._storage_options or {}  # pyright: ignore[reportPrivateUsage]
@@ -182,7 +176,7 @@ def _alive_rows(table: DeltaTable, folder: TableFolder) -> Callable[[str, int], 
     root = unquote(urlsplit(table.table_uri).path).rstrip("/")
 
     def alive(path: str, rows: int) -> Alive | None:
-        at = places.get(os.path.join(root, _local(path)))
+        at = places.get(TableFolder(root).place(path)[0])
         if at is None:
             return None
         told = kept.column("selection_vector")[at].values.to_numpy(zero_copy_only=False)

@@ -29,6 +29,14 @@ _PUTS = 3
 _CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
 
+_SCHEME = re.compile(r"[A-Za-z][\w+.-]*:/")
+
+
+def is_inside(path: str) -> bool:
+    """Return whether a file that a table names is in the table's folder; a shallow clone names files of another."""
+    return not path.startswith("/") and not _SCHEME.match(path) and ".." not in path.split("/")
+
+
 class FolderEntry(NamedTuple):
     """An entry of a folder."""
 
@@ -56,9 +64,12 @@ class TableFolder:
         return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
-        """Return a file's path and file system for Arrow, which is None for local files."""
+        """Return a file's path and file system for Arrow, which is None for local files.
+
+        The path may be absolute, also with the scheme `file`.
+        """
         if self.is_local:
-            return os.path.join(self.location, path), None
+            return os.path.join(self.location, re.sub("^file:(?://)?(?=/)", "", path)), None
         return path, _connected(self.location, tuple(sorted(self.storage.items())))
 
     def read(self, path: str) -> bytes:
@@ -207,8 +218,11 @@ class TableFolder:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete unneeded files. Failures are ignored: the next attempt or VACUUM removes the file."""
-        self.each(self._remove, paths)
+        """Delete unneeded files, but none outside of the folder.
+
+        Failures are ignored: the next attempt or VACUUM removes the file.
+        """
+        self.each(self._remove, filter(is_inside, paths))
 
     def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
         """Return the results of `work`, which reads or writes a file, in the order of `things`.

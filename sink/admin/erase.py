@@ -23,7 +23,7 @@ from ...core.rows.newest import key_codes
 from ...delta_format.append_table import dead_letter_table, payloads
 from ...delta_format.latest_table import APPLIED_KEY, METADATA_KEY, CommitChanges, recorded_under
 from ...delta_format.log import LiveFiles, commit_infos
-from ...storage.folder import TableFolder
+from ...storage.folder import TableFolder, is_inside
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
 from ..spec.key_names import tree_of
 from ..spec.layout import Layout
@@ -463,7 +463,14 @@ def _beside(
         attempt.tombstones,
         taken,
         indexes,
-        _remains(MaintenanceRules.of_table(table.metadata().configuration, None, None, 0.0), taken, index),
+        (
+            *_remains(MaintenanceRules.of_table(table.metadata().configuration, None, None, 0.0), taken, index),
+            *[
+                Remnant(f"{each.path}, of the table that this one is a clone of", None, "erase the key there, too")
+                for each in attempt.found
+                if not is_inside(each.path)
+            ],
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from ...conf.units import now_us
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...delta_format.deletion_vectors import VECTORS
+from ...storage.folder import is_inside
 from ..merge.batch_rows import as_pending
 from ..merge.newest_rows import newest_rows
 from ..table.contents import TableContents, Unreadable, commit_command, is_own, rows_recorded
@@ -108,13 +109,18 @@ def _check_proven(contents: TableContents, states: Sequence[BucketState]) -> Non
 
 def _unread(contents: TableContents, file: Unreadable, more: int = 0) -> TableError:
     others = f" (and {more} more)" if more else ""
+    hint = (
+        "check permissions, limits of open files, and the store, and rerun. If the file is damaged, restore it from a "
+        "copy, or move it away: then `upstream repair --force` removes it from the table"
+        if is_inside(file.path)
+        else "restore the file there, or fill a table of its own from the input"
+    )
     return TableError(
         f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows "
         f"that it is damaged: {file.reason}",
         expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a "
         "second look",
-        hint="check permissions, limits of open files, and the store, and rerun. If the file is damaged, restore it "
-        "from a copy, or move it away: then `upstream repair --force` removes it from the table. Nothing has changed",
+        hint=hint + ". Nothing has changed",
     )
 
 

@@ -12,7 +12,7 @@ from ...conf.progress import tracked
 from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of
 from ...delta_format.latest_table import CommitChanges
 from ...delta_format.log import LiveFiles, LogReplay, entry_place
-from ...storage.folder import FolderEntry, TableFolder
+from ...storage.folder import FolderEntry, TableFolder, is_inside
 from ..spec.maintenance_rules import LogFiles, MaintenanceResult, MaintenanceRules
 from ..table.contents import is_own
 from ..table.tombstones import DELETIONS, TombstoneList
@@ -193,11 +193,7 @@ def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]
             removed |= dict.fromkeys(applied.deletions, 0)
     # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another
     # folder is not ours.
-    return {path: size for path, size in removed.items() if path not in added and _inside(path)}
-
-
-def _inside(path: str) -> bool:
-    return not path.startswith("/") and "://" not in path and ".." not in path.split("/")
+    return {path: size for path, size in removed.items() if path not in added and is_inside(path)}
 
 
 def _old_files(folder: str, listed: Iterable[FolderEntry], edge_us: int, endings: tuple[str, ...]) -> dict[str, int]:

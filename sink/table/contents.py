@@ -18,7 +18,7 @@ from ...conf.units import now_us
 from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of
 from ...delta_format.latest_table import BUCKET, METADATA_KEY, CommitChanges, recorded_under
 from ...delta_format.log import LiveFiles, commit_infos, entry_actions
-from ...storage.folder import TableFolder
+from ...storage.folder import TableFolder, is_inside
 from ..spec.layout import Layout
 from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
 from .files import DataFiles
@@ -149,6 +149,9 @@ class TableContents:
 
         folder = self.target.folder
         size, counted = self.sizes.get(path), self.snapshot.rows.get(path)
+        if not is_inside(path):
+            why = "it is in the folder of another table, of which this one is a shallow clone"
+            return Unreadable(path, why, proven=False)
         try:
             found = self.files.size(path)
             if size is not None and found != size:

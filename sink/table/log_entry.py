@@ -13,6 +13,7 @@ from ...conf.errors import TableError
 from ...delta_format.column_mapping import FEATURE as MAPPING
 from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import LogReplay, commit_info, entry_place
+from ...storage.folder import is_inside
 from .file_statistics import loosened
 from .files import StagedFile
 
@@ -217,7 +218,7 @@ def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], action
     listed = list(actions)
     # Before the entry can be seen. Files that lie elsewhere were there before.
     added = [unquote(each["add"]["path"]) for each in listed if "add" in each]
-    folder.sync(path for path in added if "://" not in path and not path.startswith("/") and folder.has(path))
+    folder.sync(path for path in added if is_inside(path) and folder.has(path))
     by = {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), "engineInfo": "pyspark-upstream"}
     first = {"commitInfo": {**by, **({"readVersion": version - 1} if version else {}), **info}}
     content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [first, *listed])
