@@ -407,7 +407,8 @@ def ui(
         str | None,
         typer.Option(
             envvar="UPSTREAM_UI_TOKEN",
-            help="Expect this token in each request.  [dim]\\[default: random, kept for the tables and port][/dim]",
+            help="Expect this token in each request. Use the variable: all users of this machine can read options.  "
+            "[dim]\\[default: random, kept for the tables and port][/dim]",
         ),
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Take no changes.")] = False,
