@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def draw(folder: Path, program: str, wanted: Collection[str]) -> None:
     states = every_state(folder, batches=90)
     hosted_job(folder / "job")
     done = threading.Event()
-    thread = threading.Thread(target=_commit, args=(states["running"], done))
+    thread = threading.Thread(target=_commit, args=(states["running"], [states["late"], states["overloaded"]], done))
     thread.start()
     server = WorkbenchServer(folder).start()
     try:
@@ -60,11 +60,12 @@ def draw(folder: Path, program: str, wanted: Collection[str]) -> None:
         server.kill()
 
 
-def _commit(scene: Scene, done: threading.Event) -> None:
+def _commit(scene: Scene, others: Sequence[Scene], done: threading.Event) -> None:
     while not done.wait(1):
         scene.now_us += 1_000_000
         scene.step()
-        scene.hold()
+        for each in (scene, *others):
+            each.hold()
 
 
 def _picture(browser: Any, server: WorkbenchServer, name: str, table: str, scheme: str) -> None:

@@ -233,8 +233,8 @@ def test_a_page_that_is_open_before_there_is_a_table_shows_it(browser, tmp_path)
 def test_the_first_page_lists_the_tables_and_a_filter_leads_to_one(opened, live, width):
     page = opened("tables", table="", width=width)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
-    page.wait_for_selector("tbody tr:first-child .state-failed", timeout=WAIT)
-    assert "Process 4711 has ended." in page.inner_text("tbody tr:first-child")
+    page.wait_for_selector("thead + tbody .state-failed", timeout=WAIT)
+    assert "Process 4711 has ended." in page.inner_text("thead + tbody")
     assert [each.inner_text() for each in page.query_selector_all("#pages a:visible")] == ["Tables"]
     page.press("body", "t")
     page.keyboard.type("fai")

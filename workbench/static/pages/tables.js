@@ -7,16 +7,16 @@ export const order = 0;
 
 const LIMIT = 200;
 const [SOON_MS, OFTEN_MS, MANY_MS, MANY] = [400, 2000, 5000, 100];
-const COLUMNS = ["State", "Table", "Staleness now", "Target", "Complete up to", "Last commit", "Staleness p99"];
-const [WIDE, HIGH] = [120, 26];
+const COLUMNS = ["State", "Table", "Staleness now", "p99 lately", "Target", "Complete up to", "Last commit"];
+const [WIDE, HIGH] = [80, 24];
 
 export async function render(root, api, params) {
   const filter = el("input", { id: "filter", type: "search", value: params.get("filter") ?? "", autocomplete: "off", spellcheck: false, placeholder: "part of a name" });
   const sum = el("p", { class: "muted" });
   const note = el("div");
-  const body = el("tbody");
   const head = el("thead", {}, el("tr", {}, COLUMNS.map((each) => el("th", { scope: "col" }, each))));
-  const list = el("div", { class: "grid list" }, el("table", {}, el("caption", { class: "sr" }, "Tables, the worst first"), head, body));
+  const table = el("table", {}, el("caption", { class: "sr" }, "Tables, the worst first"), head);
+  const list = el("div", { class: "grid list" }, table);
   const form = el("form", { class: "row", onsubmit: open }, el("div", { class: "field" }, el("label", { htmlFor: "filter" }, "Filter; Enter opens the first"), filter));
   root.append(form, sum, note, list);
   const lines = new Map();
@@ -51,19 +51,19 @@ export async function render(root, api, params) {
     list.hidden = !found.tables.length;
     const focus = document.activeElement;
     const shown = new Set();
-    let at = body.firstChild;
+    let at = head.nextSibling;
     for (const row of found.tables) {
       const key = row.location;
       shown.add(key);
       if (!lines.has(key)) lines.set(key, line(row, api));
-      const { tr, set } = lines.get(key);
+      const { body, set } = lines.get(key);
       set(row);
-      if (tr === at) at = at.nextSibling;
-      else body.insertBefore(tr, at);
+      if (body === at) at = at.nextSibling;
+      else table.insertBefore(body, at);
     }
-    for (const [key, { tr }] of lines) {
+    for (const [key, { body }] of lines) {
       if (shown.has(key)) continue;
-      tr.remove();
+      body.remove();
       lines.delete(key);
     }
     if (focus !== document.activeElement && root.contains(focus)) focus.focus({ preventScroll: true });
@@ -72,7 +72,7 @@ export async function render(root, api, params) {
   async function open(event) {
     event.preventDefault();
     await refresh();
-    const first = body.querySelector("a");
+    const first = table.querySelector("a");
     if (first) location.hash = first.getAttribute("href");
   }
 
@@ -95,20 +95,22 @@ export async function render(root, api, params) {
 /** Return a row of the list, and the function that updates it in place, so that a link keeps the focus. */
 function line(row, api) {
   const link = row.version === null ? el("span", {}, row.name) : el("a", { href: api.link("overview", { table: row.name }) }, row.name);
-  const [state, chart, commit] = [el("td", { class: "state" }), el("td", { class: "spark" }), el("td", { dataset: { label: COLUMNS[5] } })];
-  const why = el("div", { class: "why" });
-  const [stale, target, complete] = [2, 3, 4].map((at) => el("td", { dataset: { label: COLUMNS[at] } }));
-  const tr = el("tr", {}, state, el("td", { class: "name", title: row.location }, link, why), stale, target, complete, commit, chart);
+  const [state, chart, commit] = [el("td", { class: "state" }), el("td", { class: "spark" }), el("td", { dataset: { label: COLUMNS[6] } })];
+  const why = el("td", { class: "why", colSpan: COLUMNS.length - 1 });
+  const more = el("tr", {}, el("td"), why);
+  const [stale, target, complete] = [2, 4, 5].map((at) => el("td", { dataset: { label: COLUMNS[at] } }));
+  const body = el("tbody", {}, el("tr", {}, state, el("td", { class: "name", title: row.location }, link), stale, chart, target, complete, commit), more);
   let [points, committed] = ["", null];
   function set(found) {
     if (state.firstChild?.dataset.state !== found.state) replace(state, badge(found.state));
     say(why, found.why ?? "");
+    more.hidden = !found.why;
     const now = found.staleness_now;
-    say(stale, found.idle ? "nothing waits" : now ? `${found.at_least ? "at least " : ""}${duration(now.mean)}` : "–");
+    say(stale, found.idle ? "nothing waits" : now ? `${found.at_least ? "≥ " : ""}${duration(now.mean)}` : "–");
     stale.title = now && !found.idle ? `p50 ${duration(now.p50)}, p99 ${duration(now.p99)}, max ${duration(now.max)}` : "";
     const verdict = now ? { true: ", met", false: ", missed" }[found.target_met] : null; // not of a time that is over
-    say(target, found.target ? `${found.target}${verdict ?? ""}` : "–");
-    target.className = verdict && !found.target_met ? "bad" : "";
+    say(target, found.target ? `${found.target.replaceAll(" ", "\u00a0")}${verdict ?? ""}` : "–");
+    target.className = verdict && !found.target_met ? "target bad" : "target";
     say(complete, found.all_ended ? "the end" : timeOf(found.complete_up_to));
     complete.title = moment(found.complete_up_to);
     if (committed !== found.committed_at_us) {
@@ -121,7 +123,7 @@ function line(row, api) {
       replace(chart, sparkline(found.chart ?? []));
     }
   }
-  return { tr, set };
+  return { body, set };
 }
 
 /** Return a time without its date if that is today's. */
