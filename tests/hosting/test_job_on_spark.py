@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, SchemaError
+from upstream.conf.locations import absolute_location
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
 from upstream.core.feedback.checkpoint_layout import SparkApplication, SparkTimes, queue_folder
@@ -31,6 +32,7 @@ from upstream.hosting.reports import Reports
 from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.pack import PACKED
 from upstream.operators.runtime.shard_processor import ShardProcessor
+from upstream.sink.commit.lease import running_queries
 from upstream.sink.commit.metrics_table import _gauges
 from upstream.storage.folder import folder_at
 from upstream.workbench import places_of
@@ -126,6 +128,7 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     assert job.rows("recent", "n") == [], "it waits for the first low-watermark"
     assert not job.report("recent").begun
     assert places_of(query) == [str(job.place / "lake"), job.checkpoint], "what us.ui shows"
+    assert absolute_location(running_queries(spark)[query.id]) == job.checkpoint
     # A bus changes its route, and another one goes: the groups change in one commit.
     version = job.versions("per_route")
     job.write("buses", ("a", 5, "r2", 50), ("b", 6, "r1", -1))
