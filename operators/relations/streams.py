@@ -113,8 +113,8 @@ def _micros(times: pl.Series) -> pl.Series:
 class SampleOperator(Operator):
     """Each row of a stream with a probability.
 
-    The stream, its row's time and sequence, and the seed determine the choice, so a replay repeats it, and the samples
-    of two streams are independent. ``stream`` is an identity of 60 bits in hexadecimal digits.
+    The stream, the row's time and sequence, and the seed determine the choice. So a replay repeats it, and samples of
+    two streams are independent. ``stream`` is an identity of up to 60 bits, in hexadecimal digits.
     """
 
     def __init__(self, schema: pa.Schema, percent: float, seed: int, stream: str) -> None:

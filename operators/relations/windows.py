@@ -206,8 +206,8 @@ class HopWindow(WaitingOperator):
 class RowLifetimes(WaitingOperator):
     """The rows of a relation from the last of some times on, until before the first of others.
 
-    State: the future changes. Each row that is present or waits has an entry at the time at which it leaves, if there
-    is one, and at that at which it comes.
+    State: the future changes. Each row that waits has an entry at the time at which it comes. Each row that is present
+    or waits has one at the time at which it leaves, unless it stays.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
@@ -193,6 +194,10 @@ def newest(stream: Stream | None, n: int, partition: tuple[str, ...], where: Exp
 
 
 def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
+    safe = list(takewhile(never_fails, conditions))
+    lone = [each for each in safe if _has_no_partner(each, join)]
+    if lone:
+        return _where(_lone_rows(join), [each for each in conditions if each not in lone])
     lefts, rights = set(join.left.schema.names), set(join.right.schema.names)
     to_left: list[Expression] = []
     to_right: list[Expression] = []
@@ -219,6 +224,26 @@ def _where_over_join(join: Join, conditions: Sequence[Expression]) -> Relation:
         made = join
     condition = all_of(above)
     return made if condition is None else Where(made, condition)
+
+
+def _has_no_partner(condition: Expression, join: Join) -> bool:
+    """Return whether a condition holds for an outer join's rows without a partner alone: ``o.k IS NULL``."""
+    at = {"left": 1, "right": 0}.get(join.how)
+    if at is None or join.as_of is not None or not isinstance(condition, Call) or condition.function != "is_null":
+        return False
+    return isinstance(condition.arguments[0], Field) and condition.arguments[0] in [pair[at] for pair in join.on]
+
+
+def _lone_rows(join: Join) -> Relation:
+    """Return an outer join's rows without a partner: those of an anti join, which keeps and gives less."""
+    sides = (join.left, join.right) if join.how == "left" else (join.right, join.left)
+    on = join.on if join.how == "left" else tuple((two, one) for one, two in join.on)
+    own = set(sides[0].schema.names)
+    columns = tuple(
+        (each.name, Field(each.name, each.type) if each.name in own else Constant(None, each.type))
+        for each in join.schema
+    )
+    return _project(Join(*sides, "anti", on, join.condition), columns)
 
 
 def _join(join: Join) -> Join:

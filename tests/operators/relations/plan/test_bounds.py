@@ -242,8 +242,24 @@ def test_a_relation_from_which_rows_leave_does_not_only_grow(sql, grows, rows):
     assert isinstance(bound(sql, catalog).plan, nodes.Changes) == grows
 
 
+@pytest.mark.parametrize(
+    ("sql", "row"),
+    [
+        ("SELECT MIN(a) AS least FROM ({}) AS r", (3,)),
+        ("{} ORDER BY a LIMIT 1", ("z", 3)),
+        ("{} QUALIFY ROW_NUMBER() OVER (ORDER BY a) = 1", ("z", 3)),
+    ],
+)
+@pytest.mark.parametrize("join", ["c LEFT JOIN o ON o.k = c.k", "o RIGHT JOIN c ON c.k = o.k"])
+def test_rows_without_a_partner_are_those_of_an_anti_join(sql, row, join):
+    catalog = Catalog().with_stream(CUSTOMERS).with_stream(ORDERS)
+    sql = sql.format(f"SELECT c.k, a FROM {join} WHERE a < 9 AND o.k IS NULL AND c.k = c.k")
+    assert only(relation(sql, catalog), Join).how == "anti"
+    assert relation_at(changes(sql, GIVEN, steps=2), 20) == {row: 1}
+
+
 def test_what_needs_rows_that_stay_is_refused_where_they_leave():
     catalog = Catalog().with_stream(CUSTOMERS).with_stream(ORDERS)
-    orphans = "SELECT c.k, a FROM c LEFT JOIN o ON o.k = c.k WHERE o.k IS NULL"
-    assert relation_at(changes(f"SELECT MIN(a) AS least FROM ({orphans})", GIVEN), 20) == {(3,): 1}
-    refused(f"{orphans} ORDER BY a LIMIT 1", "first rows of an order need all rows", catalog=catalog)
+    sql = "SELECT c.k, n FROM c LEFT JOIN o ON o.k = c.k {} ORDER BY n LIMIT 1"
+    for where in ("", "WHERE n IS NULL", "WHERE 1 / a > 0 AND o.k IS NULL"):
+        refused(sql.format(where), "first rows of an order need all rows", catalog=catalog)
