@@ -48,7 +48,7 @@ def is_secret(option: str, value: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text with masks in place of the passwords, signatures and keys that it shows by itself."""
+    """Return a text with masks in place of the passwords, signatures and keys that its form shows."""
     for each in (_PASSWORD, _SIGNATURE, _PRIVATE_KEY):
         text = each.sub(rf"\1{MASK}", text)
     return text
@@ -64,7 +64,7 @@ def secrets_of(options: Mapping[str, str]) -> list[str]:
 
 
 def masked(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with masks in place of some secrets, longest first, and of those that it shows by itself."""
+    """Return a text with masks in place of some secrets, longest first, and of those that its form shows."""
     for each in secrets:
         text = text.replace(each, MASK)
     return without_secrets(text)

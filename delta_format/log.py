@@ -49,7 +49,7 @@ _LISTED = re.compile(r"(\d{20})\.(?:json|(checkpoint)\..+)")
 
 
 def check_log(folder: TableFolder) -> None:
-    """Refuse a log on a disk without its first entries, or with an entry that is no file: delta-rs reads fewer rows."""
+    """Refuse a local log without its first entries, or with an entry that is a folder: delta-rs reads fewer rows."""
     if not folder.is_local:
         return
     entries: list[int] = []

@@ -263,7 +263,7 @@ _OF_POLARS = {"deletionVectors", "timestampNtz"}
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
     """Return a lazy frame of a table's rows.
 
-    Polars (2.1) refuses column mapping, harmless features, and absolute paths, shows deleted rows of files whose
+    Polars (2.1) refuses column mapping, harmless features, and absolute paths. It shows deleted rows of files whose
     paths have a percent sign, and moves Spark's times beyond the year 2262 to that year. Such a table is read file by
     file, with only the columns needed.
     """

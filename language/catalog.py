@@ -31,7 +31,7 @@ FREE_NAMES = (
 def reserved_name(schema: pa.Schema) -> str | None:
     """Return a column or field that cannot have its name, in a readable form; None if all can.
 
-    Evaluation and tables use some names themselves, Polars renames columns without a name, and files hold no control
+    Evaluation and tables use some names themselves, and Polars renames columns without a name. Files hold no control
     characters or halves of a character in names.
     """
     fields, found = [*schema], list[str]()

@@ -27,7 +27,7 @@ _AGAIN_S, _JUDGING_S, _FIRST_S = 0.9, 0.1, 0.4
 _POINTS = 40
 
 
-class _Judged(NamedTuple):
+class _Judgement(NamedTuple):
     version: int
     at_s: float
     figures: dict[str, Any]
@@ -35,7 +35,7 @@ class _Judged(NamedTuple):
 
 UNREAD = "unread"
 """The state of a table that has not been read yet."""
-_UNJUDGED = _Judged(-2, 0.0, {"state": UNREAD})
+_NO_JUDGEMENT = _Judgement(-2, 0.0, {"state": UNREAD})
 
 
 class TableList:
@@ -43,7 +43,7 @@ class TableList:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._judged: dict[str, _Judged] = {}
+        self._judged: dict[str, _Judgement] = {}
         self._lock = threading.Lock()
 
     def answer(self, now_us: int, words: str = "", limit: int = 200) -> dict[str, Any]:
@@ -66,16 +66,16 @@ class TableList:
     def _rows(self, now_us: int) -> list[dict[str, Any]]:
         with self._lock:
             tables = self._watch.tables()
-            known = {table.name: self._judged.get(table.name, _UNJUDGED) for table in tables}
+            known = {table.name: self._judged.get(table.name, _NO_JUDGEMENT) for table in tables}
             begun_s, journals = time.monotonic(), dict[str, "JournaledBatch | None"]()
             for table in sorted(tables, key=lambda each: known[each.name].at_s):
                 before = known[table.name]
                 if begun_s - before.at_s < _AGAIN_S and before.version == table.version:
                     continue
                 spent_s = time.monotonic() - begun_s
-                if spent_s > (_FIRST_S if before is _UNJUDGED else _JUDGING_S):
+                if spent_s > (_FIRST_S if before is _NO_JUDGEMENT else _JUDGING_S):
                     continue
-                known[table.name] = _Judged(table.version, begun_s, _figures(table, now_us, before, journals))
+                known[table.name] = _Judgement(table.version, begun_s, _figures(table, now_us, before, journals))
             self._judged = known
             rows = [{**_identity(table), **known[table.name].figures} for table in tables]
             for place, why in self._watch.broken.items():
@@ -101,7 +101,7 @@ def _rank(state: str) -> int:
 
 
 def _figures(
-    table: WatchedTable, now_us: int, before: _Judged, journals: dict[str, JournaledBatch | None]
+    table: WatchedTable, now_us: int, before: _Judgement, journals: dict[str, JournaledBatch | None]
 ) -> dict[str, Any]:
     """Return the figures of a table; if they cannot be read, the reason."""
     if table.version < 0 and not table.error:

@@ -44,7 +44,7 @@ NO_LETTERS = DeadLetterFigures(0, "", "", "")
 
 
 def letter_folders(table: str | None, checkpoint: str | None, storage: Mapping[str, str]) -> list[TableFolder]:
-    """Return where the dead letters of a table's query, or of a checkpoint's queries, are unless an option says so."""
+    """Return where the dead letters of a table's query, or of a checkpoint's queries, are by default."""
     places = [] if table is None else [f"{table}_dead_letters"]
     if checkpoint is not None:
         places += [dead_letters_folder(checkpoint), f"{checkpoint}_dead_letters"]

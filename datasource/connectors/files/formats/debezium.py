@@ -205,7 +205,7 @@ class ChangeEventFormat(JsonFormat):
         kinds: dict[_Path, set[type]] = {}
         for row in rows:
             _collect_kinds(row, (), kinds)
-        floats = {path for path, found in kinds.items() if _Word in found and found <= {_Word, int, float}}
+        floats = {path for path, found in kinds.items() if _FloatWord in found and found <= {_FloatWord, int, float}}
         sources = [event[SOURCE] for event in events if isinstance(event.get(SOURCE), dict)]
         return self._struct([_with_floats(row, (), floats) for row in rows]), self._struct(sources)
 
@@ -219,7 +219,7 @@ class ChangeEventFormat(JsonFormat):
 _Path = tuple[str, ...]
 
 
-class _Word(str):
+class _FloatWord(str):
     """A float that is written as text."""
 
     __slots__ = ()
@@ -234,7 +234,7 @@ def _collect_kinds(value: Any, path: _Path, kinds: dict[_Path, set[type]]) -> No
         for inner in value:
             _collect_kinds(inner, path, kinds)
     elif value is not None:
-        kinds.setdefault(path, set()).add(_Word if value in _WORDS else type(value))
+        kinds.setdefault(path, set()).add(_FloatWord if value in _WORDS else type(value))
 
 
 def _with_floats(value: Any, path: _Path, floats: Collection[_Path]) -> Any:
