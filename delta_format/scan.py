@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import stat
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -40,6 +42,8 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
     """
     import pyarrow.parquet as pq
 
+    if isinstance(where, str) and filesystem is None and not stat.S_ISREG(os.stat(where).st_mode):
+        raise OSError(f"{where} is not a regular file")  # a pipe would be waited for
     return pq.ParquetFile(where, filesystem=filesystem, memory_map=memory_map, coerce_int96_timestamp_unit="us")
 
 
@@ -271,6 +275,7 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
     from polars.io.plugins import register_io_source
 
     check_readable(table)
+    _check_files(table)
     features = set(table.protocol().reader_features or ())
     mapped = is_mapped(table.metadata().configuration)
     schema = json.loads(table.schema().to_json())
@@ -290,6 +295,25 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
 
     empty = pa.schema(table.schema().to_arrow()).empty_table()
     return register_io_source(rows, schema=pl.DataFrame(empty).schema)
+
+
+def _check_files(table: DeltaTable) -> None:
+    """Raise a TableError for a data file on a disk that is cut, which Polars panics at, or that is a pipe or device."""
+    folder = _folder_of(table)
+    if not folder.is_local:
+        return
+    live = LiveFiles.of(table)
+    for path, size in zip(live.paths, live.sizes, strict=True):
+        where = folder.place(path)[0]
+        with contextlib.suppress(FileNotFoundError):  # which the reader reports
+            found = os.stat(where)
+            if not stat.S_ISREG(found.st_mode) or found.st_size < size:
+                what = f"has {found.st_size} bytes" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+                raise TableError(
+                    f"the file {where} cannot be read: it {what}",
+                    expected=f"the {size} bytes that the table's log has",
+                    hint="restore it from a copy, or fill a table at another path from the input",
+                )
 
 
 def _suits_polars(table: DeltaTable, schema: Json) -> bool:
@@ -331,6 +355,7 @@ def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFra
 def read_columns(table: DeltaTable, columns: Sequence[str] | None) -> pa.Table:
     """Return some columns of the rows in the table's types; all but UpStream's own if none are named."""
     check_readable(table)
+    _check_files(table)
     whole = pa.schema(table.schema().to_arrow())
     wanted = _named(table, whole.names, columns)
     empty = pa.schema([whole.field(name) for name in wanted]).empty_table()

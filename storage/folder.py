@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import os
 import re
@@ -199,9 +200,13 @@ class TableFolder:
         """Return the names of the files in a folder; none if there is no such folder."""
         if not self.is_local:
             return [each.name for each in self.listing(folder) if not each.is_folder]
+        found: list[str] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(os.path.join(self.location, folder)) as entries:
-            return [entry.name for entry in entries if not entry.is_dir()]  # without a look at each file
-        return []
+            for entry in entries:
+                with _absent_passed():
+                    if not entry.is_dir():  # without a look at each file
+                        found.append(entry.name)
+        return found
 
     def listing(self, path: str = "") -> list[FolderEntry]:
         """Return the direct content of a folder, in no order; none if there is no such folder."""
@@ -211,7 +216,7 @@ class TableFolder:
         found: list[FolderEntry] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(where) as entries:
             for entry in entries:
-                with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                with _absent_passed():
                     status = entry.stat()
                     listed = (True, 0, 0) if entry.is_dir() else (False, status.st_size, status.st_mtime_ns // 1000)
                     found.append(FolderEntry(entry.name, *listed))
@@ -289,6 +294,16 @@ class TableFolder:
                 return True
             each = each.__cause__ or each.__context__
         return False
+
+
+@contextlib.contextmanager
+def _absent_passed() -> Generator[None]:
+    """Pass over an entry that another process has just removed, or a link that leads nowhere."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
 
 
 def sync_file(path: str) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 
 import polars as pl
 import pyarrow as pa
@@ -11,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from upstream.conf.errors import TableError
 from upstream.delta_format.column_mapping import with_field_ids
-from upstream.delta_format.scan import scan_table
+from upstream.delta_format.scan import open_parquet, open_table, read_columns, scan_table
 from upstream.operators.tables.lookup import pinned_table
 
 
@@ -117,3 +118,22 @@ def test_a_table_that_cannot_be_read_right_is_refused(tmp_path, features, kind, 
     (log / f"{0:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n" + json.dumps({"metaData": metadata}))
     with pytest.raises(TableError, match=words):
         pinned_table(str(tmp_path), {})
+
+
+@pytest.mark.parametrize("damage", ["cut", "pipe"])
+@pytest.mark.parametrize("reader", ["scan", "read"])
+def test_a_data_file_that_is_cut_or_a_pipe_is_named(tmp_path, damage, reader):
+    write_deltalake(str(tmp_path / "t"), pa.table({"k": [1, 2]}))
+    table = open_table(str(tmp_path / "t"))
+    (path,) = (tmp_path / "t").glob("*.parquet")
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        os.mkfifo(path)
+    with pytest.raises(TableError, match=path.name):
+        scan_table(table).collect() if reader == "scan" else read_columns(table, None)
+    if damage == "pipe":
+        with pytest.raises(OSError, match=path.name):
+            open_parquet(str(path))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fnmatch
+import logging
 import os
 import re
+import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -100,13 +103,15 @@ class _Search:
 
     def below(self, path: str) -> Iterator[tuple[str, Seen]]:
         try:
-            stat = os.stat(path)
-        except FileNotFoundError:
+            status = os.stat(path)
+        except OSError as error:
+            if error.errno not in _NOWHERE:
+                raise
             return
-        if os.path.isdir(path):
+        if stat.S_ISDIR(status.st_mode):
             yield from self.listed(path)
-        elif self._fits(os.path.basename(path)):
-            yield path, (stat.st_size, stat.st_mtime_ns, self._root)
+        elif self._fits(os.path.basename(path)) and _is_file(path, status):
+            yield path, (status.st_size, status.st_mtime_ns, self._root)
 
     def listed(self, folder: str, known: Container[str] = ()) -> Iterator[tuple[str, Seen]]:
         inner: list[str] = []
@@ -119,16 +124,17 @@ class _Search:
                     try:
                         if entry.is_dir():
                             inner.append(entry.path)
-                        elif self._fits(entry.name):
-                            stat = entry.stat()
-                            yield entry.path, (stat.st_size, stat.st_mtime_ns, self._root)
-                    except FileNotFoundError:
-                        continue  # gone since it was listed, or a link to nothing
+                        elif self._fits(entry.name) and _is_file(entry.path, status := entry.stat()):
+                            yield entry.path, (status.st_size, status.st_mtime_ns, self._root)
+                    except OSError as error:  # gone since it was listed, or a link to nothing
+                        if error.errno not in _NOWHERE:
+                            raise
         except FileNotFoundError:
             return
         if self._recursive:
             for each in inner:
-                yield from self.listed(each)
+                if not _leads_up(each):
+                    yield from self.listed(each)
 
     def expand(self, base: str, parts: list[str]) -> Iterator[tuple[str, Seen]]:
         if not parts:
@@ -138,22 +144,57 @@ class _Search:
         if part == "**":
             yield from self.expand(base, rest)
             for name in _names(base):
-                if os.path.isdir(os.path.join(base, name)):
+                if os.path.isdir(os.path.join(base, name)) and not _leads_up(os.path.join(base, name)):
                     yield from self.expand(os.path.join(base, name), parts)
         elif not _MAGIC.search(part):
             yield from self.expand(os.path.join(base, part), rest)
         else:
             fits = re.compile(fnmatch.translate(part)).match
             for name in _names(base):
-                if fits(name) and (not rest or os.path.isdir(os.path.join(base, name))):
-                    yield from self.expand(os.path.join(base, name), rest)
+                path = os.path.join(base, name)
+                if fits(name) and (not rest or os.path.isdir(path)) and not _leads_up(path):
+                    yield from self.expand(path, rest)
 
 
 def _names(folder: str) -> list[str]:
     try:
         return sorted(name for name in os.listdir(folder) if name[0] not in "._")
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
         return []
+
+
+# There is nothing there, or a link that leads to itself.
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+
+
+def _is_file(path: str, status: os.stat_result) -> bool:
+    """Return whether a path is that of a file that can be read and recorded; log once if it is not."""
+    if not stat.S_ISREG(status.st_mode):
+        return _skipped(path, "is not a regular file")
+    if not path.isascii() and path.encode("utf-8", "replace").decode() != path:
+        return _skipped(path, "has a name that is not UTF-8")
+    return True
+
+
+def _leads_up(folder: str) -> bool:
+    """Return whether a folder is a link to one above itself, whose files would be found again and again."""
+    if not os.path.islink(folder):
+        return False
+    above = os.path.join(os.path.realpath(os.path.dirname(folder)), "")
+    return above.startswith(os.path.join(os.path.realpath(folder), "")) and not _skipped(folder, "leads to itself")
+
+
+def _skipped(path: str, why: str) -> bool:
+    if path not in _reported:
+        _reported.add(path)
+        _log.warning("%s is not read, because it %s", path.encode("utf-8", "backslashreplace").decode(), why)
+    return False
+
+
+_log = logging.getLogger("upstream.files")
+_reported: set[str] = set()
 
 
 def alternatives(pattern: str) -> list[str]:

@@ -226,6 +226,8 @@ def _infinities(column: pa.ChunkedArray) -> int:
 
 def has_null_line(block: bytes) -> bool:
     """Return whether a line begins with null."""
+    if b"null" not in block:
+        return False
     return _NULL_FIRST.match(block) is not None or _NULL_LATER.search(block) is not None
 
 

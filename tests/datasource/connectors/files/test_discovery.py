@@ -1,6 +1,7 @@
 """Finding files: what is new, what is gone, at once and in the background."""
 
 import os
+import socket
 from pathlib import Path
 
 from kit.waiting import wait_for
@@ -83,3 +84,25 @@ def test_in_the_background(folder, monkeypatch):
         assert thread is not None
         thread.join()
         assert not thread.is_alive()
+
+
+def test_only_files_are_found_and_each_once(folder, caplog):
+    (folder / "sub").mkdir()
+    (folder / "a").write_text("x")
+    (folder / "sub" / "b").write_text("x")
+    (folder / "link").symlink_to(folder / "a")
+    (folder / "nothing").symlink_to(folder / "absent")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "sub" / "up").symlink_to(folder)
+    (folder / "sub" / "self").symlink_to(folder / "sub")
+    os.mkfifo(folder / "pipe")
+    (folder / os.fsdecode(b"\xff\xfe")).write_text("x")
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(folder / "socket"))
+    for root in (folder, folder / "**" / "*"):
+        expected = ["a", "b", "link"]
+        assert found(Discovery([str(root)], recursive=True, name_filter=None).changes()) == (expected, [])
+    said = [record.getMessage() for record in caplog.records]
+    for name in ("pipe", "socket", "up", "self", r"\udcff\udcfe"):
+        assert sum(f"{name} is not read" in line for line in said) == 1, said
+    assert found(make(folder / "loop", folder / "pipe").changes()) == ([], [])
