@@ -57,6 +57,14 @@ def texts_as(texts: pa.ChunkedArray, dtype: pa.DataType) -> pa.ChunkedArray:
     return values
 
 
+def _has_beyond(values: pa.ChunkedArray) -> bool:
+    """Return whether a float is infinite, or a decimal has too many digits."""
+    if pa.types.is_floating(values.type):
+        return bool(pc.any(pc.is_inf(values)).as_py())
+    ends = pc.min_max(values).as_py().values()
+    return any(end is not None and abs(end) >= 10 ** (values.type.precision - values.type.scale) for end in ends)
+
+
 def _pattern(dtype: pa.DataType) -> str | None:
     types = pa.types
     if types.is_integer(dtype):
@@ -341,9 +349,14 @@ class DelimitedParser(LineParser):
         self._whole = {
             name: dtype for name, dtype in self._types.items() if pa.types.is_integer(dtype) and name not in self._exact
         }
-        # Arrow's CSV reader scales decimals modulo 2¹²⁸, and makes a float that is too large infinite.
-        self._decimals = {name: dtype for name, dtype in self._types.items() if pa.types.is_decimal(dtype)}
-        self._floats = {name: dtype for name, dtype in self._types.items() if pa.types.is_floating(dtype)}
+        # Arrow's CSV reader scales decimals modulo 2¹²⁸, then counts no digits, and makes a large float infinite.
+        decimals = {name: dtype for name, dtype in self._types.items() if pa.types.is_decimal(dtype)}
+        self._wide = {name: dtype for name, dtype in decimals.items() if dtype.precision + dtype.scale > 38}
+        self._bounded = {
+            name: dtype
+            for name, dtype in self._types.items()
+            if pa.types.is_floating(dtype) or (name in decimals and name not in self._wide)
+        }
         self._quote = form.quote.encode()
         quote, sep = re.escape(self._quote), re.escape(form.sep.encode())
         field = _closed_field(quote, sep)
@@ -357,7 +370,7 @@ class DelimitedParser(LineParser):
         # For a few lines the reader that starts no threads is much quicker.
         parse = csv.read_csv if len(block) > _SMALL else _read_small
         # Arrow reads 0x10 as 16, and Spark reads no number. Rarely does a block have these letters.
-        doubted = dict(self._decimals)
+        doubted = dict(self._wide)
         if b"0x" in block or b"0X" in block:
             doubted |= self._whole
         for _ in range(2 * len(self._types) + 2):
@@ -375,9 +388,9 @@ class DelimitedParser(LineParser):
                         **self._form.nulls(),
                     ),
                 )
-                floats = {name: dtype for name, dtype in self._floats.items() if name not in doubted}
-                if infinite := [name for name in floats if pc.any(pc.is_inf(table.column(name))).as_py()]:
-                    doubted |= {name: floats[name] for name in infinite}
+                bounded = {name: dtype for name, dtype in self._bounded.items() if name not in doubted}
+                if beyond := [name for name in bounded if _has_beyond(table.column(name))]:
+                    doubted |= {name: bounded[name] for name in beyond}
                     continue
                 return self._numbered(table, doubted) if self._wanted else table.select([])
             except pa.ArrowInvalid as error:
