@@ -319,16 +319,17 @@ def _check_types(plan: Relation | Changes) -> None:
             raise map_refused(each.name, each.type)
 
 
-def _check_constants(node: Node) -> None:
+def _check_constants(plan: Node) -> None:
     """Raise the error of a part without streams, whose rows are always the same."""
-    if any(isinstance(each, Stream) for each in walk(node)):
-        for each in node.inputs:
-            _check_constants(each)
-        return
-    evaluation = Evaluation(DictStore())
-    evaluation.add("query", node, collapse=True)
-    for error in evaluation.step({}, 0).failed.values():
-        raise error
+    constant: dict[Node, bool] = {}
+    for node in walk(plan):
+        constant[node] = not isinstance(node, Stream) and all(constant[each] for each in node.inputs)
+    below = {each for node, same in constant.items() if not same for each in node.inputs if constant[each]}
+    for node in [plan] if constant[plan] else below:
+        evaluation = Evaluation(DictStore())
+        evaluation.add("query", node, collapse=True)
+        for error in evaluation.step({}, 0).failed.values():
+            raise error
 
 
 def _compile(plan: Node, placement: Placement, *, collapse: bool) -> None:
