@@ -80,9 +80,9 @@ class FilesOptions:
         "maxRowBytes",
         bytes_(),
         1 << 20,
-        "For CSV with `multiLine`: set the maximum size of a row of several lines. If a line's quote is still "
-        "open after that many bytes, the line is malformed, and reading continues with the next line. The "
-        "same holds if a quote is open and the file has not changed for a minute.",
+        "For CSV: set the maximum size of the header, and with `multiLine` of a row of several lines. If a line's "
+        "quote is still open after that many bytes, the line is malformed, and reading continues with the next line. "
+        "The same holds if a quote is open and the file has not changed for a minute.",
     )
     null_value: str = option(
         "nullValue", parsed("text", str), "", "For CSV: set the unquoted text that means null. Empty text always does."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -227,11 +228,11 @@ class DelimitedFormat(LineFormat):
         end = start.find(b"\n", begin)
         while end >= 0 and self.multi_line and start.count(self.quote.encode(), begin, end) % 2:
             end = start.find(b"\n", end + 1)
-        if self.multi_line and (len(start) if end < 0 else end) - begin > self.max_row_bytes:
+        if (len(start) if end < 0 else end) - begin > self.max_row_bytes:
             raise SchemaError(
                 f"the column names that begin with {start[begin : begin + 100]!r} do not end within "
                 f"{self.max_row_bytes} bytes",
-                expected="quotes that are closed",
+                expected="a line end, and quotes that are closed",
                 hint="correct the file, or raise the option maxRowBytes",
             )
         if end < 0:
@@ -316,7 +317,7 @@ class DelimitedFormat(LineFormat):
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise SchemaError(f"the line of column names {line[:200]!r} cannot be read: {error}") from error
         names = [name or f"_c{number}" for number, name in enumerate(table.column_names)]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)
         if twice and not filled:
             raise SchemaError(
                 "the column name"

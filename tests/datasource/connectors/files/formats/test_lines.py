@@ -118,3 +118,10 @@ def test_rows_do_not_depend_on_how_much_was_there(text, most, cut):
     low = seen[-1] if seen else 0
     assert seen + [low + end for end in row_ends(text[low:], b'"', most, final=False).tolist()] == whole
     assert last_row_end(io.BytesIO(text), 0, len(text), b'"', most) == (whole[-1] if whole else 0)
+
+
+@pytest.mark.parametrize("multi_line", ["true", "false"])
+def test_a_file_of_one_endless_line_is_refused_at_its_start(folder, follow, multi_line):
+    (folder / "a.csv").write_bytes(b"a," * (1 << 20))
+    with pytest.raises(SchemaError, match="do not end within 1048576 bytes"):
+        follow(SCHEMA, multiLine=multi_line).step()
