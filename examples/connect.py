@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import upstream as us
 
@@ -27,7 +28,8 @@ def main() -> None:
     asked = parser.parse_args()
 
     # A server has 200 shuffle partitions by default: 200 state stores, which take longer than the rows.
-    spark = us.session("speeds by Connect", **{"spark.remote": asked.remote, "spark.sql.shuffle.partitions": "2"})
+    settings: dict[str, Any] = {"spark.remote": asked.remote, "spark.sql.shuffle.partitions": "2"}
+    spark = us.session("speeds by Connect", **settings)
     speeds = (
         us.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")

@@ -94,7 +94,7 @@ class Latest:
 Window: TypeAlias = TimeRange | Hop | Session | Now | UnboundedWindow | RowWindow | Latest
 
 
-class PlanNode:
+class RelationNode:
     """A node, which is equal to those with its content.
 
     A plan can have a node in many places, as two sources of a join. To compare all fields would take ever longer.
@@ -111,7 +111,7 @@ class PlanNode:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(PlanNode):
+class Stream(RelationNode):
     """A stream of the catalog, or a ``static`` stored relation.
 
     All rows of a stored relation exist before the first time and never change. It is read only through
@@ -133,7 +133,7 @@ class Stream(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(PlanNode):
+class Sample(RelationNode):
     """Each row of a stream with the independent probability ``percent`` / 100, a function of the row and the seed."""
 
     source: StreamNode
@@ -150,7 +150,7 @@ class Sample(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class WindowOver(PlanNode):
+class WindowOver(RelationNode):
     """A stream's rows as a relation. Over :class:`Changes` a row's time is that of its change."""
 
     stream: StreamNode
@@ -177,7 +177,7 @@ class WindowOver(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class ConstantRow(PlanNode):
+class ConstantRow(RelationNode):
     """One row of constants, which exists before any time."""
 
     columns: tuple[tuple[str, Expression], ...]
@@ -192,7 +192,7 @@ class ConstantRow(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Where(PlanNode):
+class Where(RelationNode):
     """The rows for which the condition is true: neither false nor null."""
 
     source: Relation
@@ -208,7 +208,7 @@ class Where(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Lifetime(PlanNode):
+class Lifetime(RelationNode):
     """The rows of a relation from the last of some times on, until before the first of others: conditions on now().
 
     Each time is an expression over the row, and the µs after it. A row without one of them is never there.
@@ -228,7 +228,7 @@ class Lifetime(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Project(PlanNode):
+class Project(RelationNode):
     """Columns computed from each row, by name; multiplicities stay the same."""
 
     source: Relation
@@ -260,7 +260,7 @@ class AsOf:
 
 
 @dataclass(frozen=True, eq=False)
-class Join(PlanNode):
+class Join(RelationNode):
     """Pairs of rows, or the left rows with or without a partner. All column names of both sides are distinct.
 
     ``on`` are pairs of a left and a right expression that must be equal (null equals nothing). ``condition`` is over
@@ -306,7 +306,7 @@ class Aggregation:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupAggregates(PlanNode):
+class GroupAggregates(RelationNode):
     """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
 
     source: Relation
@@ -324,7 +324,7 @@ class GroupAggregates(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Distinct(PlanNode):
+class Distinct(RelationNode):
     """Each row once; null equals null."""
 
     source: Relation
@@ -339,7 +339,7 @@ class Distinct(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Explode(PlanNode):
+class Explode(RelationNode):
     """Each row once for each element of an array, in a last column; with ``outer`` once with null if it has none.
 
     ``position`` names a column with the element's place, from 0.
@@ -362,7 +362,7 @@ class Explode(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Copies(PlanNode):
+class Copies(RelationNode):
     """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
 
     source: Relation
@@ -378,7 +378,7 @@ class Copies(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class SetOperation(PlanNode):
+class SetOperation(RelationNode):
     """UNION, EXCEPT or INTERSECT of rows with the same types by position; the names are the left's.
 
     ``all`` adds multiplicities, subtracts them (at least 0), or takes the smaller; without it, each row occurs once.
@@ -408,7 +408,7 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Top(PlanNode):
+class Top(RelationNode):
     """The first n rows of each group of equal ``by``, or of all rows; ties are in the order of all columns."""
 
     source: Relation
@@ -448,7 +448,7 @@ class WindowFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowFunctions(PlanNode):
+class WindowFunctions(RelationNode):
     """Each row with a column for each function of the rows with equal ``by``, in their order; ties are as of Top."""
 
     source: Relation
@@ -466,7 +466,7 @@ class WindowFunctions(PlanNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Changes(PlanNode):
+class Changes(RelationNode):
     """A stream of a relation's rows: those that came (istream), that left (dstream), or all of them (rstream).
 
     ``istream`` at τ is R(τ) − R(τ − 1), ``dstream`` the reverse, with multiplicities. ``rstream`` is all of R(τ): at
@@ -528,7 +528,7 @@ def expressions_of(node: Node) -> Iterator[Expression]:
         elif isinstance(value, tuple):
             for each in value:  # type: ignore[reportUnknownVariableType]
                 yield from inside(each)  # type: ignore[reportUnknownArgumentType]
-        elif is_dataclass(value) and not isinstance(value, PlanNode):
+        elif is_dataclass(value) and not isinstance(value, RelationNode):
             for each in fields(value):
                 yield from inside(getattr(value, each.name))
 
