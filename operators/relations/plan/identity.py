@@ -8,6 +8,7 @@ from functools import lru_cache, wraps
 from hashlib import sha256
 from typing import Any, TypeVar
 
+from ....core.rows.key import Key
 from ....expressions.nodes import Constant, Days
 
 # Names of operators' states and the shards of gathered rows follow from these words. So a class can be renamed.
@@ -88,7 +89,7 @@ def content(value: Any) -> str:
         # A tuple of a long list is one value.
         days = "days " if isinstance(value.value, Days) else ""
         return f"{days}{value.value.total_seconds() if days else repr(value.value)}:{value.type}"
-    if kind is tuple:
+    if kind is tuple or kind is Key:
         return f"({', '.join(map(content, value))})"
     return _parts(value) if kind.__name__ in _WORDS else repr(value)
 

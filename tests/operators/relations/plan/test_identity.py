@@ -7,6 +7,7 @@ from typing import get_args
 import pyarrow as pa
 from kit.continuous import DOMAINS, FORMS, bound
 
+from upstream.core.rows.key import Key
 from upstream.expressions import nodes as expressions
 from upstream.operators.relations.plan import nodes
 from upstream.operators.relations.plan.common_parts import shareable
@@ -82,3 +83,8 @@ def test_what_is_known_of_a_node_goes_with_it():
     assert gone() is None
     assert answer(two) is not kept
     assert answer(one) is kept
+
+
+def test_a_stream_read_from_a_checkpoint_is_the_one_that_its_statement_names():
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC"))])
+    assert Stream("s", schema, ("k",), "t") == Stream("s", schema, Key(("k",)), "t")
