@@ -32,7 +32,7 @@ def test_packages_that_are_not_there_are_named(monkeypatch):
         return None if name == "zstandard" else importlib.util.find_spec("json")
 
     monkeypatch.setattr(session, "find_spec", without_zstandard)
-    with pytest.raises(EnvironmentMissingError, match=r"needs zstandard, .*pyspark-upstream\[connect\]"):
+    with pytest.raises(EnvironmentMissingError, match=r"needs zstandard, .*pip install 'pyspark"):
         session.check_client_packages()
     monkeypatch.setattr(session, "find_spec", lambda _: importlib.util.find_spec("json"))
     session.check_client_packages()

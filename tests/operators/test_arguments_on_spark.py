@@ -19,7 +19,7 @@ def stream(spark, tmp_path):
 TIMES = {"time_format": 5, "time_zone": 5}
 WRONG: dict[str, dict[str, Any]] = {
     "queue": {
-        "policy": 5, "budget": "10", "shards": "4", "weight": 5, "access_interval": 5, "cost": 5, "half_life": 5,
+        "policy": 5, "budget": "ten", "shards": "4", "weight": 5, "access_interval": 5, "cost": 5, "half_life": 5,
         "stalest_keys": "1",
     },
     "window": {

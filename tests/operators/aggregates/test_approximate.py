@@ -190,7 +190,7 @@ def test_types_that_do_not_fit_are_refused(asked):
 
 def test_without_the_library_it_is_said_at_once(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasketches", None)
-    with pytest.raises(EnvironmentMissingError, match=r"pyspark-upstream\[sketches\]"):
+    with pytest.raises(EnvironmentMissingError, match=r"pip install 'datasketches"):
         Aggregates.of({"a": approx_count_distinct("v")}, pa.schema({"v": pa.int64()}))
     assert sketches.sketchable(pa.int64())
     Aggregates.of({"a": median("v")}, pa.schema({"v": pa.int64()}))  # ours
