@@ -47,6 +47,7 @@ COLUMNS = pa.schema(
 )
 OPTIONS = {"key": "vehicle_id", "eventTime": "timestamp", "buckets": "4"}
 SECOND = 1_000_000
+LEASE_S = 3600  # longer than the tests that look at a scene, on a busy machine too
 
 
 @dataclasses.dataclass
@@ -118,11 +119,11 @@ class Scene(Sink):
         self.batch(batch, parts)
         self.batches += 1
 
-    def hold(self, *, gone: bool = False, now: int | None = None) -> "Scene":
+    def hold(self, *, gone: bool = False, now: int | None = None, lease_s: int = 60) -> "Scene":
         """Take the lease for this process, or for one that has ended."""
         process = Process.of(os.getpid())
         holder = dataclasses.replace(process, started=1, pid=4711) if gone else process
-        TableLease(TableFolder(str(self.path))).hold(self.query_id, holder, 60 * SECOND, now or now_us())
+        TableLease(TableFolder(str(self.path))).hold(self.query_id, holder, lease_s * SECOND, now or now_us())
         return self
 
     def end(self) -> "Scene":
@@ -219,17 +220,17 @@ def every_state(folder: Path, batches: int = 30) -> dict[str, Scene]:
     def scene(state: str, **more: object) -> Scene:
         return Scene(folder / state, query_id=f"query-{state}", name=state, **more)  # type: ignore[arg-type]
 
-    running = scene("running").history(batches).hold().dead_letters(7)
+    running = scene("running").history(batches).hold(lease_s=LEASE_S).dead_letters(7)
     late = scene("late", silent=("feed/vehicles/2.csv",), silent_from=batches // 3, age_s=2.0)
-    late.history(batches, every_s=3).hold()
+    late.history(batches, every_s=3).hold(lease_s=LEASE_S)
     overloaded = (
         scene("overloaded", waiting=4_812, keys=5_000, rows_per_batch=999, age_s=5.0, stalest_keys=5)
         .history(batches)
-        .hold()
+        .hold(lease_s=LEASE_S)
     )
     failed = scene("failed").history(batches)
-    failed.hold(gone=True)
-    ended = scene("ended").history(batches).hold().end()
+    failed.hold(gone=True, lease_s=LEASE_S)
+    ended = scene("ended").history(batches).hold(lease_s=LEASE_S).end()
     empty = scene("empty")
     DeltaTable.create(str(empty.path), COLUMNS)
     return {each.name: each for each in (running, late, overloaded, failed, ended, empty)}

@@ -58,7 +58,7 @@ def live(folder):
     hostile = Sink(folder / "hostile", query_id="query-2")
     text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     hostile.batch(0, [hostile.rows([(1, 1, text)], feed="<b>feed</b>")])
-    return Scene(folder, name="positions", query_id="live").history(8).hold()
+    return Scene(folder, name="positions", query_id="live").history(8).hold(lease_s=3600)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_a_page_that_is_open_before_there_is_a_table_shows_it(browser, tmp_path)
         page.goto(server.address)
         page.wait_for_selector("text=No table yet", timeout=WAIT)
         page.wait_for_selector("body[data-live=live]", timeout=WAIT)
-        Scene(tmp_path).history(2).hold()
+        Scene(tmp_path).history(2).hold(lease_s=3600)
         page.wait_for_selector(".verdict[data-state=running]", timeout=WAIT)
     finally:
         page.close()
