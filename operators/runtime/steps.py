@@ -95,6 +95,15 @@ def mapped(
                             f"for {rows.num_rows}",
                             expected=f"as many rows, with {', '.join(new)}",
                         )
+                    for name in new:
+                        try:
+                            result.column(name).validate(full=True)
+                        except pa.ArrowInvalid as error:
+                            raise SchemaError(
+                                f"the mapped function {called} returned a damaged column {name}: {error}",
+                                expected="text in UTF-8, since no reader opens a table with other text",
+                                hint='decode it in the function, for example with errors="replace"',
+                            ) from error
                     columns = {name: rows.column(name) for name in schema.names if name not in new}
                     columns |= {name: result.column(name) for name in new}
                     table = pa.table({name: columns[name] for name in schema.names}).cast(schema)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import QueryError
+from upstream.conf.errors import QueryError, SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.runtime.steps import mapped
 
@@ -31,3 +31,14 @@ def test_a_map_gets_parts_and_gives_columns():
 def test_a_map_that_exits_is_named():
     with pytest.raises(QueryError, match="the mapped function score raised SystemExit: 3"):
         list(mapped(score, SCHEMA, ["score"], 3)(iter([ROWS])))
+
+
+def test_a_map_that_returns_text_that_no_reader_opens_is_named():
+    texts = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"\xff", b"b"]).buffers())
+
+    def decoded(rows: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([texts.slice(0, rows.num_rows)], names=["score"])
+
+    schema = SCHEMA.set(1, pa.field("score", pa.string()))
+    with pytest.raises(SchemaError, match=r"the mapped function .*decoded returned a damaged column score: .*UTF8"):
+        list(mapped(decoded, schema, ["score"], 3)(iter([ROWS])))
