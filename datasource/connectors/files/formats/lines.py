@@ -18,6 +18,10 @@ _LF, _CR = 10, 13
 _PIECE = 1024
 # So few lines are tried one by one.
 _FEW = 4
+LONGEST_LINE = 1 << 24
+"""In bytes. Spark's JVM dies of values that are some times as long."""
+# So much of a longer line is in its dead letter, in bytes.
+_SHOWN = 1 << 16
 
 
 class Head:
@@ -119,6 +123,11 @@ def parse_lines(
     neither malformed lines nor columns. `malformed` receives unreadable lines in order. `place` maps a byte of the
     block to a place for people and a 1-based line number.
     """
+    if len(block) > LONGEST_LINE:
+        starts, ends = parser.spans(block)
+        long = np.flatnonzero(ends - starts > LONGEST_LINE).tolist()
+        if long:
+            return _parse_between(parser, block, ordinal, malformed, place, (starts, ends, long)), len(starts)
     table = _attempt(parser, block)
     if table is not None and table.num_rows == parser.quick_count(block) and not parser.doubtful(block):
         return [(table, ordinal)], table.num_rows
@@ -129,6 +138,34 @@ def parse_lines(
         return [], 0
     lines = _Lines(parser, block, starts, ends)
     return _joined(lines.tables(malformed, place), ordinal), len(starts)
+
+
+def _parse_between(
+    parser: LineParser,
+    block: bytes,
+    ordinal: int,
+    malformed: MalformedRows,
+    place: Callable[[int], tuple[str, int | None]],
+    spans: tuple[Int64s, Int64s, list[int]],
+) -> list[tuple[pa.Table, Int64s | int]]:
+    """Return the tables of the lines between too long ones, which are reported with their start alone."""
+    starts, ends, long = spans
+    tables: list[tuple[pa.Table, Int64s | int]] = []
+    first = 0
+    for line in (*long, len(starts)):
+        if line > first:
+            low = int(starts[first])
+            part = block[low : int(ends[line - 1])]
+            tables += parse_lines(parser, part, ordinal + first, malformed, lambda at, low=low: place(low + at))[0]
+        if line < len(starts):
+            begin, size = int(starts[line]), int(ends[line] - starts[line])
+            where, number = place(begin)
+            text = block[begin : begin + _SHOWN].decode("utf-8", "replace") + "…"
+            malformed.report(
+                text=text, place=where, line=number, reason=f"the line has {size:,} bytes, more than {LONGEST_LINE:,}"
+            )
+        first = line + 1
+    return tables
 
 
 def _joined(pieces: Iterator[tuple[pa.Table, Int64s]], ordinal: int) -> list[tuple[pa.Table, Int64s | int]]:

@@ -166,3 +166,22 @@ def test_no_line_ends_the_process(make, line):
         else:
             with pytest.raises((SchemaError, pa.ArrowInvalid)):
                 form.infer(block, Head(0))
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "long"),
+    [
+        (JsonFormat(), '{{"i":{}}}', '{"i":"' + "x" * 90 + '"}'),
+        (DelimitedFormat(header=False, sep=",", quote='"', multi_line=False, null_value=""), "{}", "x" * 90),
+    ],
+)
+def test_a_line_that_is_too_long_is_reported_by_its_start(monkeypatch, form, good, long):
+    monkeypatch.setattr(lines, "LONGEST_LINE", 80)
+    monkeypatch.setattr(lines, "_SHOWN", 10)
+    parser = form.parser(Head(0, ["i"]), pa.schema([("i", pa.int64())]), None)
+    block = "\n".join([good.format(0), long, good.format(2), "?", good.format(4), long]).encode()
+    rows, reported = outcome(parser, block)
+    assert rows == [(5 + at, repr({"i": at})) for at in (0, 2, 4)]
+    assert [text for _, text in reported] == [long[:10] + "…", "?", long[:10] + "…"]
+    places = [block.index(long.encode()), block.index(b"?"), block.rindex(long.encode())]
+    assert [int(place) for place, _ in reported] == places
