@@ -15,8 +15,8 @@ def test_a_plan_with_every_join_is_explained_and_each_has_a_place(spark, tmp_pat
     near = us.Interval(before=1, after=1)
     by_time = feed().join(feed(), on="key", within=near).join_as_of(feed(), on="key", suffix="_as_of", tolerance=5)
     text = by_time.explain(checkpoint=tmp_path / "checkpoint")
-    assert "join, as of join_time and ms, on key, tolerance 5 ms, how inner" in text
-    assert "join, on key, times ms and ms, within 1 before to 1 after, how inner, output all" in text
+    assert "join, as of join_time and ms, on key, tolerance 5 milliseconds, how inner" in text
+    assert "times ms and ms, within 1 millisecond before to 1 millisecond after, how inner, emit all" in text
     assert "upstream-joins/0" in text
     assert "upstream-joins/1" in text
     newest = feed().join_latest(feed(), on={"key": "key"}).group_by("value").agg(n=us.count())
