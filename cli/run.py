@@ -18,7 +18,7 @@ from ..conf.locations import absolute_location, is_remote
 from ..conf.progress import progress
 from ..conf.units import now_us
 from ..core.feedback.offsets import SourceCounts, journaled_counts
-from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
+from ..sink.figures.dead_letters import letter_folders, shown_letters
 from ..storage.atomic_write import replace_text
 from ..storage.folder import folder_at
 from ..workbench import made
@@ -230,7 +230,7 @@ def _wait(query: StreamingQuery, checkpoint: str, console: Console) -> SourceCou
             if last is not None:
                 counts = journaled_counts(place, last.batchId)
                 rows = [] if counts is None else [f"{counts.received:,} rows read", *how_rows_came(counts)]
-                letters = dead_letter_figures(letter_folders(None, checkpoint, {})).rows
+                letters = shown_letters(letter_folders(None, checkpoint, {})).rows
                 facts = [f"batch {last.batchId}", *rows, *([f"{letters:,} dead letters"] if letters else [])]
                 line.show(", ".join(facts) + (f"; {delay}" if delay else ""))
             elif delay:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import TableError, UpstreamError
 from ..conf.units import format_duration_us, now_us
 from ..core.rows.event_times import python_rows
-from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
+from ..sink.figures.dead_letters import letter_folders, shown_letters
 from ..sink.figures.waits import bound_text, complete_to, feed_lines
 from .failures import MISUSED, CommandFailure
 from .live import how_rows_came, short_count
@@ -174,7 +174,7 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
 
 def print_letters(console: Console, folders: Sequence[TableFolder]) -> None:
     """Print how many rows are dead letters, the first reason, and where they are; nothing if there are none."""
-    if text := dead_letter_figures(folders).text:
+    if text := shown_letters(folders).text:
         console.print(text, markup=False, soft_wrap=True)
 
 

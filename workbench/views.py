@@ -16,7 +16,7 @@ from ..core.feedback.checkpoint_layout import SparkApplication
 from ..core.feedback.reports import REPORTS, read_queues, read_reports
 from ..delta_format.latest_table import BUCKET, NOTHING_YET
 from ..operators.describe import FeedState, Place, live_places, source_feeds
-from ..sink.figures.dead_letters import dead_letter_figures, letter_folders
+from ..sink.figures.dead_letters import letter_folders, shown_letters
 from ..sink.figures.summary import complete_up_to_us, run_figures
 from ..sink.figures.waits import has_ended
 from ..storage.folder import TableFolder
@@ -82,7 +82,7 @@ def overview(table: WatchedTable, now_us: int) -> dict[str, Any]:
         "commit": {"version": table.commits[-1][0], **last.to_json(), "ages": None},
         "since_commit_s": fresh.since_commit_us / 1e6,
         "staleness": None if last.staleness is None else vars(last.staleness),
-        "letters": dead_letter_figures(letter_folders(table.location, table.checkpoint, table.storage)).to_json(),
+        "letters": shown_letters(letter_folders(table.location, table.checkpoint, table.storage)).to_json(),
         **fresh.to_json(),
         "complete_up_to": last.low_watermark,
         "all_ended": has_ended(last),

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...conf.errors import UpstreamError
 from ...core.feedback.checkpoint_layout import dead_letters_folder
 from ...delta_format.append_table import count_dead_letters
 from ...delta_format.log import LogReplay, newest_version
@@ -25,12 +26,13 @@ class DeadLetterFigures:
     origin: str  # of the first row of the first table that has one
     reason: str
     place: str  # of that table
+    problem: str = ""  # the reason if the rows cannot be counted
 
     @property
     def text(self) -> str:
         """The count, the first reason, and the command that shows the rows; nothing without a row."""
         if not self.rows:
-            return ""
+            return self.problem and f"The dead letters cannot be counted: {self.problem}"
         reason = self.reason if len(self.reason) <= _LONGEST else self.reason[:_LONGEST] + "…"
         first = "1 row is a dead letter" if self.rows == 1 else f"{self.rows:,} rows are dead letters, the first"
         return f"{first} of {self.origin}: {reason}. To see them: upstream show {self.place}"
@@ -58,6 +60,14 @@ def dead_letter_figures(folders: Sequence[TableFolder]) -> DeadLetterFigures:
     ]
     first = next((each for each in figures if each.rows), NO_LETTERS)
     return dataclasses.replace(first, rows=sum(each.rows for each in figures))
+
+
+def shown_letters(folders: Sequence[TableFolder]) -> DeadLetterFigures:
+    """Return the figures, or why there are none: a damaged table of dead letters ends no run and no page."""
+    try:
+        return dead_letter_figures(folders)
+    except (UpstreamError, OSError, ValueError) as error:
+        return dataclasses.replace(NO_LETTERS, problem=str(error))
 
 
 @functools.lru_cache(1 << 12)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from upstream.delta_format.append_table import DeadLetterWriter, letters_of
-from upstream.sink.figures.dead_letters import NO_LETTERS, dead_letter_figures, letter_folders
+from upstream.sink.figures.dead_letters import NO_LETTERS, dead_letter_figures, letter_folders, shown_letters
 from upstream.storage.folder import TableFolder
 
 
@@ -37,3 +37,10 @@ def test_one_row_and_a_long_reason(tmp_path):
     text = dead_letter_figures([folder]).text
     assert text.startswith("1 row is a dead letter of feed/0.csv:line 2: xxx")
     assert "x…. To see them" in text
+
+
+def test_a_damaged_table_is_named_and_ends_nothing(tmp_path):
+    folder = TableFolder(str(tmp_path / "letters"))
+    write(folder, 0, "no key")
+    (tmp_path / "letters" / "_delta_log" / f"{1:020}.json").write_text("{")
+    assert shown_letters([folder]).text.startswith("The dead letters cannot be counted: ")
