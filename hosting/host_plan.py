@@ -23,10 +23,10 @@ from ..operators.relations.operator import FAILURES, attributed, computed
 from ..operators.relations.plan.bounds import growth_of
 from ..operators.relations.plan.common_parts import in_words, shareable
 from ..operators.relations.plan.identity import content, identity
-from ..operators.relations.plan.nodes import Changes, Copies, Node, Relation, Stream, walk
+from ..operators.relations.plan.nodes import Changes, Copies, Latest, Node, Relation, Stream, WindowOver, walk
 from ..operators.relations.plan.properties import Clock, clock_of, is_periodic, key_of, never_null
 from ..operators.relations.windows import check_years
-from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, to_table
+from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, is_hashable, to_table
 from ..operators.state.store import DictStore
 from ..sink.results.result_table import ResultTable, layout_of
 from .placement import Fragment, Placement, placed
@@ -205,6 +205,7 @@ class PlacedRoute:
     stream: Stream
     by: tuple[Expression, ...]  # over the stream's columns; an empty tuple sends all rows to one shard
     shard: int | None  # that shard
+    newest: bool = False  # A task may send only its newest row of each key.
 
 
 @dataclass(frozen=True)
@@ -269,13 +270,21 @@ def _fragment(fragment: Fragment, domain: Domain, gathered: int, shards: int) ->
     first, routes = fragment.gathered_in(shards), list[PlacedRoute]()
     for each in fragment.routes:
         shard = None if each.by else first
-        name = named("routing", identity(each.stream), content(each.by), shard)
-        routes.append(PlacedRoute(name, each.stream, each.by, shard))
+        newest = domain.clock == "arrival" and _takes_newest(fragment.plan, each.stream)
+        name = named("routing", identity(each.stream), content(each.by), shard, newest)
+        routes.append(PlacedRoute(name, each.stream, each.by, shard, newest))
     group = named("group", domain.name, sorted((each.stream.name, each.name) for each in routes))
     onward, every_change = fragment.onward, fragment.every_change
     second = gathered if onward == () else None
     name = named("piece", identity(fragment.plan), content(onward), second, every_change, group)
     return PlacedFragment(name, fragment.plan, group, domain, tuple(routes), onward, every_change, second)
+
+
+def _takes_newest(plan: Node, stream: Stream) -> bool:
+    """Return whether a plan reads a stream through ``LATEST`` alone. By arrival, only its newest rows then count."""
+    readers = [each for each in walk(plan) if stream in each.inputs]
+    newest = all(isinstance(each, WindowOver) and isinstance(each.window, Latest) for each in readers)
+    return bool(readers) and newest and all(is_hashable(stream.schema.field(name).type) for name in stream.key)
 
 
 def named(*parts: object) -> str:
@@ -365,6 +374,11 @@ class HostPlan:
 
     def stream(self, name: str) -> Stream:
         return self._streams[name]
+
+    def readers(self, stream: str) -> tuple[bool, bool]:
+        """Return whether a stream has routings of newest rows only, and whether it has routings of every row."""
+        newest = {each.newest for each in self.routes.get(stream, {}).values()}
+        return True in newest, False in newest
 
     @property
     def shards(self) -> int:

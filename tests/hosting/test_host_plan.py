@@ -47,6 +47,22 @@ def test_queries_over_the_same_streams_share_rows_and_an_evaluation():
             assert (each.group == other.group) == same
 
 
+def test_a_stream_has_a_routing_of_newest_rows_and_another_of_every_row():
+    def routes(*texts):
+        plan = HostPlan.of(Versions({1: {f"q{at}": (at, text) for at, text in enumerate(texts)}})(1), range(4))
+        assert not plan.refused
+        return plan.readers("buses"), len(plan.routes["buses"])
+
+    every = "SELECT vehicle_id, COUNT(*) AS n FROM buses [RANGE 10 MINUTES] GROUP BY vehicle_id"
+    assert routes(NEWEST) == ((True, False), 1)
+    assert routes(NEWEST, "SELECT vehicle_id FROM LATEST(buses) WHERE speed > 1") == ((True, False), 1)
+    assert routes(NEWEST, every) == ((True, True), 2)
+    assert routes(every) == ((False, True), 1)
+    # A window beside LATEST needs event times.
+    both = "SELECT a.speed FROM LATEST(buses) AS a JOIN buses [NOW] AS b ON a.vehicle_id = b.vehicle_id"
+    assert routes(both) == ((False, True), 1)
+
+
 def test_results_need_a_shuffle_if_several_shards_of_the_second_stage_compute_them():
     def spreads(text):
         return HostPlan.of(Versions({1: {"t": (1, TRADES), "x": (2, text)}})(1), range(4)).spreads_results
