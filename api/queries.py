@@ -242,7 +242,7 @@ class Queries(StoredRelations):
         self._record(Change("alter", name, query, weight=weight, time_zone=self._zone()))
 
     def activate(self, name: str) -> None:
-        """Activate a query. It restarts.
+        """Activate a query. It restarts, or continues if its state was kept.
 
         Parameters
         ----------
@@ -265,20 +265,23 @@ class Queries(StoredRelations):
         """
         self._record(Change("activate", name))
 
-    def deactivate(self, name: str, *, reason: str | None = None) -> None:
+    def deactivate(self, name: str, *, keep_state: bool = False, reason: str | None = None) -> None:
         """Stop a query. Its table stays as it is.
 
         Parameters
         ----------
         name
             The query's name.
+        keep_state
+            Whether the job keeps the query's state up to date [default: it forgets the state]. Then :meth:`activate`
+            continues the query: its table gets the net change since the pause, in one commit.
         reason
             Why, for :meth:`list`.
 
         Raises
         ------
         OptionError
-            There is no query of this name.
+            There is no query of this name, or `keep_state` is set and the query has no state left.
 
         Examples
         --------
@@ -287,7 +290,7 @@ class Queries(StoredRelations):
         >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.deactivate("count", reason="nobody reads it")
         """
-        self._record(Change("deactivate", name, reason=reason))
+        self._record(Change("deactivate", name, reason=reason, kept_since_us=now_us() if keep_state else None))
 
     def drop(self, name: str, *, delete_table: bool = False) -> None:
         """Forget a query.

@@ -204,17 +204,25 @@ class Shell:
                 self._queries.create(name, text, weight=weight, buckets=buckets)
                 self._job.start()
                 self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")
-            case Alter(name, _, _, bool(active)):
-                (self._queries.activate if active else self._queries.deactivate)(name)
-                self._note(f"{'Resumed' if active else 'Paused'} {name}.")
-            case Alter(name, text, weight):
-                self._queries.alter(name, text, weight=weight)
-                self._note(f"Altered {name}.")
+            case Alter():
+                self._alter(statement)
             case Drop():
                 self._drop(statement)
             case Select(text):
                 self._select(text)
         return True
+
+    def _alter(self, statement: Alter) -> None:
+        name = statement.name
+        if statement.active:
+            self._queries.activate(name)
+            self._note(f"Resumed {name}.")
+        elif statement.active is False:
+            self._queries.deactivate(name, keep_state=statement.keep_state)
+            self._note(f"Paused {name}{' and kept its state' if statement.keep_state else ''}.")
+        else:
+            self._queries.alter(name, statement.text, weight=statement.weight)
+            self._note(f"Altered {name}.")
 
     def look_at(self, name: str, text: str) -> None:
         """Register a query, and show its result whenever it changes, until the job ends or Ctrl-C.
@@ -360,7 +368,8 @@ _WORDS = re.findall(
     "SELECT FROM WHERE GROUP BY HAVING QUALIFY ORDER LIMIT JOIN LEFT RIGHT FULL ON AS AND OR NOT IN EXISTS BETWEEN "
     "CASE  WHEN THEN ELSE END DISTINCT UNION EXCEPT INTERSECT ALL WITH RANGE ROWS SLIDE PARTITION NOW UNBOUNDED "
     "LATEST HOP TUMBLE SESSION ISTREAM DSTREAM RSTREAM EMIT CHANGES WINDOW CLOSE PERIODIC INTERVAL SECONDS MINUTES "
-    "HOURS DAYS SAMPLE  COUNT SUM AVG MIN MAX CREATE MATERIALIZED VIEW ALTER SET DROP PURGE PAUSE RESUME EXPLAIN",
+    "HOURS DAYS SAMPLE  COUNT SUM AVG MIN MAX CREATE MATERIALIZED VIEW ALTER SET DROP PURGE PAUSE "
+    "KEEP STATE RESUME EXPLAIN",
 )
 
 

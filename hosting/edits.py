@@ -146,9 +146,9 @@ def checked(change: Change, registry: Registry) -> Change | None:
         _check_text(query.text, query.name, query.buckets, registry, query.time_zone)
         return None if query.active else change
     if change.kind == "deactivate":
-        return change if query.active else None
+        return _pause(change, query)
     if change.kind == "fail":
-        return change if query.active and query.id == change.id else None
+        return change if query.runs and query.id == change.id else None
     return change
 
 
@@ -181,6 +181,18 @@ def _alter(change: Change, query: RegisteredQuery, registry: Registry) -> Change
         return None
     zone = None if text is None else change.time_zone
     return _as_numbers(replace(change, text=text, weight=weight, time_zone=zone))
+
+
+def _pause(change: Change, query: RegisteredQuery) -> Change | None:
+    if change.kept_since_us is None:
+        return change if query.runs else None
+    if not query.runs:
+        raise OptionError(
+            f"the query '{query.name}' is paused, and its state is not kept",
+            expected="a query that runs",
+            hint=f"resume '{query.name}', then pause it again",
+        )
+    return change if query.active else None
 
 
 def _check_text(text: str, name: str, buckets: int, registry: Registry, time_zone: str | None) -> None:

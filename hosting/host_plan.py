@@ -359,7 +359,8 @@ class HostPlan:
     """The hosted queries of one version of the registry.
 
     `slots` has the number by which Spark groups each shard's rows, in both stages. `queries`, `refused` (the names and
-    reasons of queries that cannot be hosted) and `failed` use incarnations; `routes` are by stream and name.
+    reasons of queries that cannot be hosted), `failed` and `held` (paused with their state) are by incarnation;
+    `routes` are by stream and name.
     """
 
     def __init__(self, registry: Registry, slots: Sequence[int]) -> None:
@@ -368,6 +369,7 @@ class HostPlan:
         self.queries: dict[int, PlacedQuery] = {}
         self.refused: dict[int, tuple[str, str]] = {}
         self.failed = registry.failed
+        self.held = frozenset(each.id for each in registry.active.values() if not each.active)
         self.routes: dict[str, dict[str, PlacedRoute]] = {}
         self._placed: dict[int, tuple[RegisteredQuery, PlacedQuery | str]] = {}
         self._streams = registry.catalog.streams
@@ -383,6 +385,10 @@ class HostPlan:
     @property
     def shards(self) -> int:
         return len(self.slots)
+
+    def served(self, asked: frozenset[int] | None) -> frozenset[int] | None:
+        """Return the queries whose results a batch emits (None: all), given the command's: none that is paused."""
+        return asked if not self.held else frozenset(self.queries if asked is None else asked) - self.held
 
     @property
     def spreads_results(self) -> bool:

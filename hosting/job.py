@@ -279,8 +279,9 @@ class HostedBatches:
         staying = [table for number, table in tables.items() if number not in outcome.failed]
         sink.discard(failed, staged)
         offsets = offsets_digest(read_offsets(self._folder, command.batch))
-        bounds = outcome.bounds(self._plans(command.version).queries)
-        return sink.commit(staying, staged, command.batch, offsets, bounds)
+        plan = self._plans(command.version)
+        held = [tables[number].name for number in plan.held & tables.keys()]
+        return sink.commit(staying, staged, command.batch, offsets, outcome.bounds(plan.queries), held)
 
     def _sink(self, df: DataFrame) -> ResultTables:
         if self._tables is None:

@@ -41,6 +41,7 @@ class Change:
     active: bool | None = None  # run at once (``create``)
     buckets: int | None = None  # number of parts of the table (``create``)
     reason: str | None = None  # of a deactivation or failure
+    kept_since_us: int | None = None  # when ``deactivate`` was asked to keep the state
     id: int | None = None  # failed incarnation; a later one of the query is not affected
     delete_table: bool | None = None  # have the job delete the table (``drop``)
     stream: dict[str, Any] | None = None  # the stored relation as JSON (``relation``)

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,6 +35,12 @@ class RegisteredQuery:
     location: str = ""  # of its table
     bound: Query | None = field(default=None, compare=False, repr=False)  # its plan; certain only for active queries
     time_zone: str = UTC  # of its expressions
+    kept_since_us: int | None = None  # since when it is paused with its state kept up to date
+
+    @property
+    def runs(self) -> bool:
+        """True if it is evaluated, even if its table is not written."""
+        return self.active or self.kept_since_us is not None
 
     @property
     def query(self) -> Query:
@@ -93,7 +100,7 @@ class RegistryTexts:
                     if change.kind == "fail" and entries[change.name] is not before:
                         failed.add(before.id)
                 for name in change.restarts or ():
-                    if name in entries and entries[name].active:
+                    if name in entries and entries[name].runs:
                         begun = max(version, begun + 1)
                         entries[name] = replace(entries[name], id=begun)
                 if change.name in entries:
@@ -111,17 +118,28 @@ def _registered(change: Change, version: int) -> RegisteredQuery:
 
 def _changed(entry: RegisteredQuery, change: Change, version: int) -> RegisteredQuery:
     if change.kind == "activate":
-        return entry if entry.active else replace(entry, id=version, active=True, reason=None)
+        if entry.active:
+            return entry
+        return replace(entry, id=entry.id if entry.runs else version, active=True, kept_since_us=None, reason=None)
     if change.kind == "deactivate":
-        return replace(entry, active=False, reason=change.reason) if entry.active else entry
+        since = change.kept_since_us
+        reason = change.reason if since is None else _kept_reason(since, change.reason)
+        return replace(entry, active=False, kept_since_us=since, reason=reason) if entry.runs else entry
     if change.kind == "fail":
-        current = entry.active and entry.id == change.id
-        return replace(entry, active=False, reason=change.reason) if current else entry
+        current = entry.runs and entry.id == change.id
+        return replace(entry, active=False, kept_since_us=None, reason=change.reason) if current else entry
     weight = entry.weight if change.weight is None else change.weight
     if change.text is None or change.text == entry.text:
         return replace(entry, weight=weight)
+    if not entry.active and entry.runs:
+        entry = replace(entry, kept_since_us=None, reason="paused; its state was of the text before")
     # A failed query stays inactive until a user activates it.
     return replace(entry, id=version, text=change.text, weight=weight, time_zone=change.time_zone or entry.time_zone)
+
+
+def _kept_reason(since_us: int, reason: str | None) -> str:
+    since = datetime.fromtimestamp(since_us // 1_000_000, timezone.utc)
+    return f"state kept since {since:%Y-%m-%d %H:%M:%S} UTC" + (f": {reason}" if reason else "")
 
 
 @dataclass(frozen=True)
@@ -138,7 +156,8 @@ class Registry:
 
     @cached_property
     def active(self) -> Mapping[str, RegisteredQuery]:
-        return {name: each for name, each in self.queries.items() if each.active}
+        """The queries that the job evaluates, including those that are paused with their state."""
+        return {name: each for name, each in self.queries.items() if each.runs}
 
 
 def registry_at(checkpoint: str, version: int, *, nonce: str | None = None) -> Registry:
@@ -235,7 +254,7 @@ class _Versions:
 
     def _registered(self, entry: RegisteredQuery, catalog: Catalog, known: RegisteredQuery | None) -> RegisteredQuery:
         made = replace(entry, location=self.settings.table_of(entry.name), bound=known.bound if known else None)
-        if made.active and made.bound is None:
+        if made.runs and made.bound is None:
             made = _bound(made, catalog)
         return known if known is not None and known == made and known.bound is made.bound else made
 
@@ -260,7 +279,7 @@ def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
     try:
         return replace(query, bound=bind(query.text, catalog.in_zone(query.time_zone)))
     except FAILURES as error:
-        return replace(query, active=False, reason=str(attributed(error)))
+        return replace(query, active=False, kept_since_us=None, reason=str(attributed(error)))
 
 
 _WORD = re.compile(r"[\w.-]+")

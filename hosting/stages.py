@@ -91,7 +91,8 @@ class StageShard(ABC):
         """Process the messages of a batch, and return the rows to send."""
         self.known.follow(self.plan)
         self._hear(messages)
-        self._results = ResultOutput(self.plan, self.known, self._out, self.deferred, self.command.served)
+        served = self.plan.served(self.command.served)
+        self._results = ResultOutput(self.plan, self.known, self._out, self.deferred, served)
         evaluations = self._evaluations = self._shard_evaluations()
         self.evaluations.keep(set(evaluations))
         inputs = {name for each in evaluations.values() for name in (*each.routes, *each.given)}

@@ -30,7 +30,8 @@ CREATE FUNCTION name(column DOUBLE, …) RETURNS DOUBLE AS 'module:function';
 CREATE VIEW name AS query;                    give a query a name, to be used in others
 ALTER MATERIALIZED VIEW name AS query;        give a registered query another text
 ALTER MATERIALIZED VIEW name SET (weight = 2);
-ALTER MATERIALIZED VIEW name PAUSE;           let a registered query rest; RESUME lets it run again
+ALTER MATERIALIZED VIEW name PAUSE;           stop a registered query; RESUME restarts it
+  … name PAUSE KEEP STATE;                      stop writing its table; RESUME continues with complete results
 DROP MATERIALIZED VIEW name;                  or VIEW, TABLE, FUNCTION; with CASCADE also what reads it
 DROP MATERIALIZED VIEW name PURGE;            the job also deletes its table, before its next batch
 EXPLAIN query or name;                        show plan, shared parts, state, and key
@@ -114,6 +115,7 @@ class Alter:
     text: str | None = None
     weight: float | None = None
     active: bool | None = None
+    keep_state: bool = False  # while paused
 
 
 @dataclass(frozen=True)
@@ -348,7 +350,10 @@ def _alter(words: _Words) -> Alter:
     if words.given("AS"):
         return Alter(name, text=words.rest("a query"))
     if words.given("PAUSE"):
-        return words.end(Alter(name, active=False))
+        keep = words.given("KEEP")
+        if keep:
+            words.take("STATE")
+        return words.end(Alter(name, active=False, keep_state=keep))
     if words.given("RESUME"):
         return words.end(Alter(name, active=True))
     words.take("SET")

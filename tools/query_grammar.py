@@ -232,7 +232,12 @@ GRAMMAR: dict[str, Node] = {
         _seq(
             "ALTER MATERIALIZED VIEW",
             _NAME,
-            _choice(_seq("AS", Ref("query")), _seq("SET ( weight =", _NUMBER, ")"), "PAUSE", "RESUME"),
+            _choice(
+                _seq("AS", Ref("query")),
+                _seq("SET ( weight =", _NUMBER, ")"),
+                _seq("PAUSE", _maybe("KEEP STATE")),
+                "RESUME",
+            ),
         ),
         _seq("REFRESH TABLE", _NAME),
         _seq("DROP", _choice("VIEW", "TABLE", "FUNCTION"), _NAME, _maybe("CASCADE")),

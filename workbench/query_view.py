@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 
 from ..conf.errors import OptionError, QueryRefusedError, TableError
+from ..conf.units import now_us
 from ..core.feedback.ages import Staleness
 from ..core.rows.event_times import python_rows
 from ..expressions.reader import NOT_ALIASES
@@ -377,7 +378,7 @@ def change(bench: Bench, request: Request) -> Response:
             _create(job, _Body(request, "name", "query", "weight", "active", "buckets", "view"))
         elif request.method == "PATCH":
             name = job.spelled(request.path_params["name"])
-            _alter(job, name, _Body(request, "query", "weight", "active", "reason"))
+            _alter(job, name, _Body(request, "query", "weight", "active", "keep_state", "reason"))
         else:
             name = job.spelled(request.path_params["name"])
             storage = {f"storage.{key}": value for key, value in bench.watch.storage.items()}
@@ -413,5 +414,6 @@ def _alter(job: HostedJob, name: str, given: _Body) -> None:
     if query is not None or weight is not None:
         record(job.checkpoint, Change("alter", name, query, weight=weight))
     if active is not None:
-        reason = given.get("reason", str)
-        record(job.checkpoint, Change("activate", name) if active else Change("deactivate", name, reason=reason))
+        since = now_us() if given.get("keep_state", bool, default=False) else None
+        pause = Change("deactivate", name, reason=given.get("reason", str), kept_since_us=since)
+        record(job.checkpoint, Change("activate", name) if active else pause)

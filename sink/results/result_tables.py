@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -252,13 +252,14 @@ class ResultTables:
         batch_id: int,
         offsets: str | None,
         bounds: Mapping[str, Mapping[str, int]] | None = None,
+        held: Collection[str] = (),
     ) -> dict[str, CommitSummary]:
         """Make a batch visible in all tables, once in each; return the summaries of the commits made.
 
         Pass the tables of all active queries, with or without `results`. An absent table is created, and the first
         batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
         others are committed, and a repeat of the batch commits the rest. `bounds` has the low-watermarks of streams in
-        microseconds, by the query's name.
+        microseconds, by the query's name. A table in `held` is not begun.
         """
         last = self._committer.last()
         present = {table.name: table for table in tables}
@@ -266,7 +267,8 @@ class ResultTables:
         due = [
             table
             for name, table in present.items()
-            if results.get(name) or name not in last or last[name].incarnation != table.query_id
+            if results.get(name)
+            or (name not in held and (name not in last or last[name].incarnation != table.query_id))
         ]
         return self._committer.commit(
             self._staged(due, results, bounds or {}), batch_id, offsets, names=present, threads=self._threads_for(due)

@@ -82,6 +82,8 @@ def test_alter_rest_and_drop(there, typed):
     assert "paused" in typed("\\d")
     typed("ALTER MATERIALIZED VIEW counts RESUME")
     assert there.list()["active"].to_list() == [True]
+    assert "kept its state" in typed("ALTER MATERIALIZED VIEW counts PAUSE KEEP STATE")
+    assert "paused: state kept since 20" in typed("\\d")
     typed("DROP MATERIALIZED VIEW counts")
     assert there.list().height == 0
 

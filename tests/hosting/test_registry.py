@@ -9,10 +9,10 @@ from kit.continuous import FORMS
 from kit.failures import misused
 from kit.registries import COUNTS, FAST, OF_FAST, STREAMS, begun, register
 
-from upstream.conf.errors import CheckpointError
+from upstream.conf.errors import CheckpointError, OptionError
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change, Journal, Settings
-from upstream.hosting.registry import RegistryTexts, registry_at, text_of
+from upstream.hosting.registry import RegistryTexts, registry_at, registry_now, text_of
 from upstream.language import bind
 
 
@@ -259,3 +259,32 @@ def test_incarnations_that_have_failed_are_remembered():
     assert state.failed == {1}
     assert state.after([failed, Change("drop", "q")]).failed == {1}
     assert RegistryTexts().after([register, Change("alter", "q", "two"), failed]).failed == set()
+
+
+def test_a_paused_query_whose_state_is_kept_continues_in_its_incarnation(checkpoint):
+    (number,) = (each.id for each in register(checkpoint, "q").queries.values())
+    keep = Change("deactivate", "q", reason="quiet", kept_since_us=1_000_000)
+
+    def after(*changes):
+        for change in changes:
+            record(checkpoint, change)
+        registry = registry_now(checkpoint)
+        found = registry.queries["q"]
+        return found.id == number, found.active, "q" in registry.active, found.reason
+
+    assert after(keep) == (True, False, True, "state kept since 1970-01-01 00:00:01 UTC: quiet")
+    assert after(keep, Change("alter", "q", weight=2)) == after()
+    assert after(Change("activate", "q")) == (True, True, True, None)
+    assert after(keep, Change("fail", "q", reason="broken", id=number)) == (True, False, False, "broken")
+    with pytest.raises(OptionError, match=r"its state is not kept.*resume 'q'"):
+        record(checkpoint, keep)
+    # A plain pause forgets the state, and another text has none.
+    register(checkpoint, "r")
+    for change, reason in (
+        (Change("deactivate", "r"), None),
+        (Change("alter", "r", FORMS[1]), "paused; its"),
+    ):
+        for each in (Change("activate", "r"), replace(keep, name="r"), change):
+            found = record(checkpoint, each)
+        assert "r" not in found.active
+        assert (found.queries["r"].reason or "").startswith(reason or "")

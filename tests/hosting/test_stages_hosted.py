@@ -47,18 +47,23 @@ PLACINGS = {"placed": placed, "windows first": windows_first, "groups second": g
     draw=st.data(),
 )
 def test_hosted_queries_give_what_each_gives_by_itself(placing, texts, rows, shards, batches, draw):
-    versions = Versions({1: {f"q{number}": (number, text) for number, text in enumerate(texts, 1)}})
+    there = {f"q{number}": (number, text) for number, text in enumerate(texts, 1)}
+    held = draw.draw(st.frozensets(st.integers(1, len(texts))))
+    versions = Versions(dict.fromkeys((1, 2, 3), there), held={2: held})
     arrivals = Arrivals(rows, draw, batches)
+    paused, resumed = sorted(draw.draw(st.tuples(*[st.integers(0, batches)] * 2)))
     with patch.object(host_plan, "placed", PLACINGS[placing]):
         host = LocalHost(versions, shards)
         tables = Tables(host.plan(1))
     for batch, tasks in enumerate(arrivals.batches):
         served = draw.draw(st.none() | st.frozensets(st.integers(1, len(texts)))) if batch < batches else None
-        host = run(host, Command(batch, 1, served=served), tasks, tables)
+        version = 1 + (batch >= paused) + (batch >= resumed)
+        host = run(host, Command(batch, version, served=served), tasks, tables)
         assert served is None or tables.written <= served
+        assert version != 2 or held.isdisjoint(tables.written)
     while is_behind(host):
         batch += 1
-        host = run(host, Command(batch, 1), {}, tables)
+        host = run(host, Command(batch, 3), {}, tables)
     assert not tables.failed
     assert not tables.waiting
     assert not tables.late

@@ -4,7 +4,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def _window(node: WindowOver, every_change: bool) -> Fragment:
 class Versions:
     """A registry at some versions: by version, the queries in force as (incarnation, text) by name.
 
-    Incarnations that have failed are so in all versions.
+    Incarnations that have failed are so in all versions; `held` has the paused ones whose state is kept, by version.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Versions:
         buckets: int = 1,
         catalog: Catalog = CATALOG,
         failed: Collection[int] = (),
+        held: Mapping[int, Collection[int]] = MappingProxyType({}),
     ) -> None:
         known: dict[tuple[int, str], RegisteredQuery] = {}
         self._made: dict[int, Registry] = {}
@@ -103,6 +105,8 @@ class Versions:
                         number, name, text, 1.0, True, None, buckets, f"/t/{name}", query
                     )
                 queries[name] = known[number, name]
+                if number in held.get(version, ()):
+                    queries[name] = replace(queries[name], active=False, kept_since_us=0)
             self._made[version] = Registry(
                 version, catalog, queries, Settings("/t", 8, STREAMS), failed=frozenset(failed)
             )

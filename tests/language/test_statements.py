@@ -48,6 +48,7 @@ def test_a_statement_ends_with_a_semicolon_of_its_own(buffer, found, rest):
         ("ALTER MATERIALIZED VIEW q AS SELECT 2", sql.Alter("q", text="SELECT 2")),
         ("ALTER MATERIALIZED VIEW q SET (weight = 3)", sql.Alter("q", weight=3.0)),
         ("ALTER MATERIALIZED VIEW q PAUSE", sql.Alter("q", active=False)),
+        ("ALTER MATERIALIZED VIEW q PAUSE KEEP STATE", sql.Alter("q", active=False, keep_state=True)),
         ("ALTER MATERIALIZED VIEW q RESUME", sql.Alter("q", active=True)),
         ("DROP MATERIALIZED VIEW q", sql.Drop("MATERIALIZED VIEW", "q")),
         ("DROP VIEW v CASCADE", sql.Drop("VIEW", "v", cascade=True)),

@@ -143,6 +143,7 @@ export async function render(root, api, params) {
       el("div", { class: "plan-bar" }, el("label", {}, "weight ", weight),
         el("button", { onclick: () => act("PATCH", { weight: Number(weight.value) }, "The next batch takes the weight.") }, "set"),
         el("button", { onclick: () => act("PATCH", { active: !found.active }, found.active ? "The next batch pauses it." : "The next batch resumes it.") }, found.active ? "pause the query" : "resume the query"),
+        found.active ? el("button", { onclick: () => act("PATCH", { active: false, keep_state: true }, "The next batch pauses it, and keeps its state.") }, "pause, keep its state") : "",
         el("button", { onclick: () => create(found) }, "edit the text"),
         el("button", { class: "danger", onclick: () => drop(found, act) }, "drop"),
         el("a", { href: `#/plan?root=${encodeURIComponent(`query:${found.name}`)}${asked.job ? `&job=${encodeURIComponent(asked.job)}` : ""}` }, "plan"),
