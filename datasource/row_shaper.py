@@ -15,7 +15,7 @@ from ..core.rows.columns import column_at, columns_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, rows_beyond_years, times_as, with_python_times
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.key import BY_ARRIVAL, NO_KEY, Key
-from ..core.rows.newest import NewestPerKey, key_codes
+from ..core.rows.newest import HeldRows, NewestPerKey, key_codes
 from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
 from ..core.watermark.bounds import embedded_punctuation
@@ -218,10 +218,6 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.Chunke
     return column.cast(field.type)
 
 
-# Rows of one feed held before they are brought down to one per key.
-_BRING_TOGETHER = 500_000
-
-
 def newest_rows(rows: ShapedRows, key: Key, sequence: Key = NO_KEY) -> ShapedRows:
     """Return each key's newest row by sequence or time, with the oldest arrival and the count of the rows it covers."""
     if not rows.table.num_rows:
@@ -242,36 +238,17 @@ def coalesced(chunks: Iterable[ShapedRows], key: Key, sequence: Key = NO_KEY) ->
 
     Memory is bounded by the keys, not by the rows.
     """
-    feeds: dict[str, _Held] = {}
+
+    def combine(parts: list[ShapedRows]) -> ShapedRows:
+        return newest_rows(_concatenated(parts), key, sequence)
+
+    feeds: dict[str, HeldRows[ShapedRows]] = {}
     for rows in chunks:
         if rows.table.num_rows:
-            feeds.setdefault(rows.source, _Held(key, sequence)).add(newest_rows(rows, key, sequence))
+            held = feeds.setdefault(rows.source, HeldRows(combine, lambda each: each.table.num_rows))
+            held.add(newest_rows(rows, key, sequence))
     for held in feeds.values():
         yield held.newest()
-
-
-class _Held:
-    """The newest rows of one feed, combined only once they have doubled, so that a chunk does not cost all keys."""
-
-    def __init__(self, key: Key, sequence: Key) -> None:
-        self._key = key
-        self._sequence = sequence
-        self._parts: list[ShapedRows] = []
-        self._count = 0
-        self._limit = _BRING_TOGETHER
-
-    def add(self, rows: ShapedRows) -> None:
-        self._parts.append(rows)
-        self._count += rows.table.num_rows
-        if self._count > self._limit:
-            kept = self.newest()
-            self._parts, self._count = [kept], kept.table.num_rows
-            self._limit = max(_BRING_TOGETHER, 2 * self._count)
-
-    def newest(self) -> ShapedRows:
-        if len(self._parts) == 1:
-            return self._parts[0]
-        return newest_rows(_concatenated(self._parts), self._key, self._sequence)
 
 
 def _concatenated(parts: list[ShapedRows]) -> ShapedRows:

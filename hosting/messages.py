@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..conf.errors import CheckpointError
 from ..conf.locations import checkpoint_location
@@ -155,20 +154,14 @@ class Outbox:
 
 
 def _packed(rows: Sequence[tuple[int, bytes | None, str]]) -> pa.RecordBatch:
-    frames = frames_column([frame or b"" for _, frame, _ in rows])
-    empty = pa.array([frame is None for _, frame, _ in rows], pa.bool_())
     return pa.RecordBatch.from_arrays(
         [
             pa.array([slot for slot, _, _ in rows], pa.int32()),
-            _without(frames, empty),
+            frames_column([frame for _, frame, _ in rows]),
             pa.array([control for _, _, control in rows], pa.string()),
         ],
         schema=PACKED,
     )
-
-
-def _without(frames: pa.BinaryArray, empty: pa.BooleanArray) -> pa.Array:
-    return pc.if_else(empty, pa.scalar(None, pa.binary()), frames)
 
 
 def by_kind(messages: Sequence[Message]) -> Mapping[str, list[Message]]:

@@ -13,10 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
+from ..core.rows.columns import columns_at
 from ..core.rows.event_times import NO_TIME, UTC_TIMES, TimeFormat, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
-from ..core.rows.frames import some_at_once, split_punctuation, to_frame
-from ..core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field
+from ..core.rows.frames import by_number, some_at_once, split_punctuation, to_frame
+from ..core.rows.newest import HeldRows, NewestPerKey, key_codes
+from ..core.rows.sort_keys import ordered, places
+from ..core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field, with_system_fields
 from ..core.watermark.bounds import bounds_in
 from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, computed, reason_of
@@ -63,7 +66,8 @@ def _plain(values: pl.Series) -> pl.Series:
 
 _ARRIVAL = "__arrival"
 _FEED = "__feed"
-_CONSTANT = b"upstream.constant"
+_FIRST = "__first"
+_CONSTANT, _LEAST = b"upstream.constant", b"upstream.least"
 # Rows of one task mostly have one feed and one arrival, and none is a tombstone: sent once, not in each row.
 _OFTEN_CONSTANT = {
     TOMBSTONE: pa.bool_(),
@@ -75,23 +79,35 @@ _OFTEN_CONSTANT = {
 def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert rows with the system column to the form in which the scan sends them.
 
-    A system value that is the same in all rows moves to the schema's metadata.
+    A system value that is the same in all rows moves to the schema's metadata, and so does the least of numbers that
+    are within 32 bits of it. Rows that represent others have the first arrival of these.
     """
     sent = rows.select(schema.names)
+    arrivals = micros(rows, "arrival")
+    firsts = micros(rows, "first_arrival", arrivals)
     more = {
         SEQUENCE: pc.fill_null(system_field(rows, "seq"), 0).cast(pa.int64()),
         TOMBSTONE: deleted_mask(rows),
-        _ARRIVAL: pa.chunked_array([pa.array(micros(rows, "arrival"))]),
+        _ARRIVAL: pa.array(arrivals),
         _FEED: system_field(rows, "source").cast(pa.string()),
     }
+    if (firsts < arrivals).any():
+        more[_FIRST] = pa.array(firsts)
     constant: dict[str, Any] = {}
+    leasts: dict[str, int] = {}
     for name, column in more.items():
         first = column[0].as_py() if name in _OFTEN_CONSTANT and rows.num_rows else None
         if first is not None and pc.all(pc.equal(column, first), skip_nulls=False).as_py():
             constant[name] = first
-        else:
-            sent = sent.append_column(name, column)
-    return sent.replace_schema_metadata({_CONSTANT: json.dumps(constant)})
+            continue
+        if pa.types.is_int64(column.type) and rows.num_rows:
+            least, most = pc.min_max(column).as_py().values()
+            if most - least < 1 << 31:
+                leasts[name] = least
+                sent = sent.append_column(name, pc.subtract(column, least).cast(pa.int32()))
+                continue
+        sent = sent.append_column(name, column)
+    return sent.replace_schema_metadata({_CONSTANT: json.dumps(constant), _LEAST: json.dumps(leasts)})
 
 
 def in_order(tables: Sequence[pa.Table]) -> pa.Table:
@@ -99,30 +115,37 @@ def in_order(tables: Sequence[pa.Table]) -> pa.Table:
     parts = sorted((_whole(each) for each in tables if each.num_rows), key=lambda rows: _place(rows, 0))
     if not parts:
         return _whole(tables[0])
-    rows = pa.concat_tables(parts).unify_dictionaries().combine_chunks()
+    rows = pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
     if all(_is_run(each) for each in parts) and all(map(_precedes, parts, parts[1:])):
         return rows
-    text = rows.set_column(rows.schema.get_field_index(_FEED), _FEED, rows.column(_FEED).cast(pa.string()))
-    keys = [(name, "ascending") for name in (_ARRIVAL, SEQUENCE, _FEED)]
-    return rows.take(pc.sort_indices(text, sort_keys=keys))
+    # NumPy's stable sorts merge runs without comparing all rows.
+    feeds = rows.column(_FEED).chunk(0)
+    ranks = np.append(pc.rank(feeds.dictionary).to_numpy(), len(feeds.dictionary) + 1)
+    feed = ranks[pc.fill_null(feeds.indices, -1).to_numpy()]
+    arrival, sequence = (rows.column(name).to_numpy() for name in (_ARRIVAL, SEQUENCE))
+    return rows.take(pa.array(np.lexsort((feed, sequence, arrival))))
 
 
 def oldest_arrival(rows: pa.Table) -> int | None:
-    """Return the first row's arrival in microseconds, given rows in order; None if there are no rows."""
-    return int(rows.column(_ARRIVAL)[0].as_py()) if rows.num_rows else None
+    """Return the oldest arrival in microseconds of rows in order and of those that they represent; None for no rows."""
+    found = [rows.column(name) for name in (_ARRIVAL, _FIRST) if name in rows.column_names]
+    return min(pc.min(each).as_py() for each in found) if rows.num_rows else None
 
 
 def rows_of(rows: pa.Table) -> pl.DataFrame:
     """Return rows in the form among routes."""
-    frame = pl.from_arrow(rows.drop_columns([_ARRIVAL, _FEED]))
+    frame = pl.from_arrow(rows.drop_columns([name for name in rows.column_names if name in (_ARRIVAL, _FEED, _FIRST)]))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """Restore the columns that were constant, always with the same types."""
+    """Restore the columns as they were before :func:`as_sent`, always with the same types."""
     metadata = table.schema.metadata or {}
-    constant = json.loads(metadata.get(_CONSTANT, b"{}"))
+    constant, leasts = (json.loads(metadata.get(name, b"{}")) for name in (_CONSTANT, _LEAST))
+    for name, least in leasts.items():
+        values = pc.add(table.column(name).cast(pa.int64()), least)
+        table = table.set_column(table.schema.get_field_index(name), name, values)
     columns = [name for name in table.column_names if name not in _OFTEN_CONSTANT]
     whole = table.select(columns).replace_schema_metadata(None)
     for name, dtype in _OFTEN_CONSTANT.items():
@@ -170,22 +193,49 @@ class ScanStep:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan: HostPlan | None = None
+        newest: HeldRows[pa.Table] | None = None
         for table in some_at_once(batches):
             if plan is None:
                 plan = self._plans(self._commands().version)
-            yield on_deep_stack(functools.partial(self._scanned, table, plan))
+                newest = self._held(plan)
+            yield on_deep_stack(functools.partial(self._scanned, table, plan, newest))
+        if plan is not None and newest is not None:
+            for rows in some_at_once(iter(newest.newest().to_batches())):
+                yield on_deep_stack(functools.partial(self._sent, rows, plan, newest=True))
 
-    def _scanned(self, table: pa.Table, plan: HostPlan) -> pa.RecordBatch:
+    def _held(self, plan: HostPlan) -> HeldRows[pa.Table] | None:
+        """Return the place for the newest rows of a task; None if no routing needs only these."""
+        stream = plan.stream(self._stream)
+        if not plan.readers(self._stream)[0]:
+            return None
+        return HeldRows(lambda parts: supersede(pa.concat_tables(parts), stream), lambda rows: rows.num_rows)
+
+    def _scanned(self, table: pa.Table, plan: HostPlan, newest: HeldRows[pa.Table] | None) -> pa.RecordBatch:
         out = Outbox(plan.slots)
         rows, punctuation = split_punctuation(table)
         rows = self._with_instants(rows, plan)
-        for route in plan.routes.get(self._stream, {}).values() if rows.num_rows else ():
-            _send(out, rows, route, plan.shards)
+        self._send(out, rows, plan, newest=False)
+        if newest is not None:
+            times = rows.column(plan.stream(self._stream).event_time)
+            if times.null_count:  # late: each counts
+                self._send(out, rows.filter(times.is_null()), plan, newest=True)
+            timed = rows.filter(times.is_valid()) if times.null_count else rows
+            newest.add(supersede(timed, plan.stream(self._stream)))
         bounds = self._bounds(punctuation, plan)
         arrival = int(micros(table, "arrival").max(initial=0))
-        newest = self._newest(rows, plan)
-        out.put_to_all(control_of("scan", stream=self._stream, bounds=bounds, arrival=arrival, newest=newest))
+        most = self._newest(rows, plan)
+        out.put_to_all(control_of("scan", stream=self._stream, bounds=bounds, arrival=arrival, newest=most))
         return out.batch()
+
+    def _sent(self, rows: pa.Table, plan: HostPlan, *, newest: bool) -> pa.RecordBatch:
+        out = Outbox(plan.slots)
+        self._send(out, rows, plan, newest=newest)
+        return out.batch()
+
+    def _send(self, out: Outbox, rows: pa.Table, plan: HostPlan, *, newest: bool) -> None:
+        for route in plan.routes.get(self._stream, {}).values() if rows.num_rows else ():
+            if route.newest == newest:
+                _send(out, rows, route, plan.shards)
 
     def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
         """Return rows in which an event time of dates or numbers is instants where queries have instants."""
@@ -232,8 +282,8 @@ def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
     except FAILURES as error:
         out.put_to_all(control_of("unroutable", routing=route.name, reason=reason_of(error)))
         return
-    for number, at in divided(shard, shards):
-        out.put(number, control, to_frame(sent.take(pa.array(at))))
+    for number, part in by_number(sent, shard, shards):
+        out.put(number, control, to_frame(part))
 
 
 def shards_of(frame: pl.DataFrame, by: Sequence[Expression], schema: pa.Schema, shards: int) -> np.ndarray:
@@ -242,12 +292,26 @@ def shards_of(frame: pl.DataFrame, by: Sequence[Expression], schema: pa.Schema, 
     return slots_of(columns, shards)
 
 
-def divided(shard: np.ndarray, shards: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield each shard that has rows, and their positions in order."""
-    order = np.argsort(shard, kind="stable")
-    ends = np.searchsorted(shard[order], np.arange(shards + 1))
-    for number in np.flatnonzero(np.diff(ends)).tolist():
-        yield number, order[ends[number] : ends[number + 1]]
+def supersede(rows: pa.Table, stream: Stream) -> pa.Table:
+    """Return the newest row of each key of a stream, with the first arrival of those that it supersedes.
+
+    All rows have an event time. The newest row is that of :class:`~..operators.relations.newest.NewestByArrival` after
+    :func:`in_order`. A superseded row shares its fate: a row that is quarantined counts once for all of its key.
+    """
+    codes, size = key_codes(columns_at(rows, stream.key)) if stream.key else (np.zeros(rows.num_rows, np.int64), 1)
+    arrivals = micros(rows, "arrival")
+
+    def ties() -> Iterator[Int64s]:
+        yield pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
+        yield arrivals
+        yield places([system_field(rows, "source")])
+
+    firsts = micros(rows, "first_arrival", arrivals)
+    newest = NewestPerKey(codes, size, ordered(rows.column(stream.event_time)), firsts, 1, ties())
+    if len(newest.rows) == rows.num_rows:
+        return rows
+    first = pa.array(newest.first_arrival_us).view(TIMESTAMP)
+    return with_system_fields(rows.take(pa.array(newest.rows)), first_arrival=first)
 
 
 _Options = tuple[tuple[str, str], ...]

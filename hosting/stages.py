@@ -18,7 +18,7 @@ from ..core.feedback.control import PART
 from ..core.feedback.reports import RowSample, StageReport, read_report, sample_folder, write_report
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST
-from ..core.rows.frames import from_frame, to_frame
+from ..core.rows.frames import by_number, from_frame, to_frame
 from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.identity import identity
@@ -32,7 +32,7 @@ from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery,
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
 from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
 from .reports import PartCost, PartsReport
-from .scan import divided, in_order, oldest_arrival, rows_of, shards_of, stored_rows
+from .scan import in_order, oldest_arrival, rows_of, shards_of, stored_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
@@ -372,8 +372,8 @@ class FirstShard(StageShard):
         except FAILURES as error:
             self.known.fail(job.ids, reason_of(error))
             return
-        for number, at in divided(shard, self.plan.shards):
-            self._out.put(number, control, to_frame(table.take(pa.array(at))))
+        for number, part in by_number(table, shard, self.plan.shards):
+            self._out.put(number, control, to_frame(part))
 
     def _to_json(self) -> dict[str, Any]:
         return {**super()._to_json(), "watermarks": self._watermarks.to_json(), "missed": self._missed}

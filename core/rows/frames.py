@@ -81,17 +81,23 @@ def split_punctuation(table: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number and the rows of each bucket (or shard) that has rows."""
-    bucket = _buckets(rows, key, buckets)
-    order = np.argsort(bucket, kind="stable")
+    yield from by_number(rows, bucket_of(columns_at(rows, key), buckets), buckets)
+
+
+def by_number(rows: pa.Table, numbers: npt.NDArray[np.integer], count: int) -> Iterator[tuple[int, pa.Table]]:
+    """Yield each number below `count` that any row has, and its rows in order."""
+    if count < 1 << 15:
+        numbers = numbers.astype(np.int16)  # two bytes are sorted without comparing
+    order = np.argsort(numbers, kind="stable")
     rows = rows.take(pa.array(order)).combine_chunks()
-    ends = np.searchsorted(bucket[order], np.arange(buckets + 1))
+    ends = np.searchsorted(numbers[order], np.arange(count + 1, dtype=numbers.dtype))
     for number in np.flatnonzero(np.diff(ends)).tolist():
         yield number, rows.slice(ends[number], ends[number + 1] - ends[number])
 
 
-def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
+def frames_column(frames: Sequence[bytes | None]) -> pa.BinaryArray:
     """Return frames as a column, or raise a SchemaError beyond the 2 GB that one column holds."""
-    ends = np.cumsum([0, *(len(frame) for frame in frames)])
+    ends = np.cumsum([0, *(len(frame or b"") for frame in frames)])
     most = np.iinfo(np.int32).max
     if ends[-1] > most:
         raise SchemaError(
@@ -100,10 +106,6 @@ def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
             hint="remove columns that are not needed: some rows are very long",
         )
     # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
-    whole, offsets = pa.py_buffer(b"".join(frames)), pa.py_buffer(ends.astype(np.int32))
-    return pa.BinaryArray.from_buffers(pa.binary(), len(frames), [None, offsets, whole])
-
-
-def _buckets(rows: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
-    bucket = bucket_of(columns_at(rows, key), buckets)
-    return bucket.astype(np.int16) if buckets < 1 << 15 else bucket  # two bytes are sorted without comparing
+    whole, offsets = pa.py_buffer(b"".join(filter(None, frames))), pa.py_buffer(ends.astype(np.int32))
+    valid = pa.array([frame is not None for frame in frames], pa.bool_()).buffers()[1]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(frames), [valid, offsets, whole])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,23 +32,35 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
     return codes, size
 
 
-def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
+def newest_per_key(codes: Int64s, size: int, time: Int64s | None, ties: Iterable[Int64s] = ()) -> Int64s:
     """Return the increasing positions of the keys' newest rows; rows are in arrival order.
 
-    A row replaces an earlier one of its key unless its time is older: of equal times, the later arrival wins. Without
-    times, arrival alone decides.
+    A row replaces an earlier one of its key unless its time is older. Of equal times, the greater value of the first of
+    `ties` that differs wins, then the later arrival; `ties` are read only as far as needed. Without times, arrival
+    alone decides.
     """
     place = np.full(size, -1)
     if time is None:
         place[codes] = np.arange(len(codes))  # the last of equal indices is the one that stays
     else:
-        best = np.full(size, np.iinfo(np.int64).min)
-        np.maximum.at(best, codes, time)
-        candidates = np.flatnonzero(time == best[codes])
+        candidates = _greatest(np.arange(len(codes)), codes, size, time)
         place[codes[candidates]] = candidates
+        for values in ties:
+            candidates = _greatest(candidates, codes, size, values)
+            place[codes[candidates]] = candidates
+            if (place[codes[candidates]] == candidates).all():
+                break
     chosen = np.zeros(len(codes), dtype=np.bool_)
     chosen[place[place >= 0]] = True
     return np.flatnonzero(chosen)  # in order without sorting
+
+
+def _greatest(rows: Int64s, codes: Int64s, size: int, values: Int64s) -> Int64s:
+    """Return those of some rows whose value is the greatest of their key among these rows."""
+    best = np.full(size, np.iinfo(np.int64).min)
+    mine, their = codes[rows], values[rows]
+    np.maximum.at(best, mine, their)
+    return rows[their == best[mine]]
 
 
 class NewestPerKey:
@@ -57,9 +70,15 @@ class NewestPerKey:
     """
 
     def __init__(
-        self, codes: Int64s, size: int, time: Int64s | None, first_arrival_us: Int64s | int, covered: Int64s | int
+        self,
+        codes: Int64s,
+        size: int,
+        time: Int64s | None,
+        first_arrival_us: Int64s | int,
+        covered: Int64s | int,
+        ties: Iterable[Int64s] = (),
     ) -> None:
-        self.rows = newest_per_key(codes, size, time)
+        self.rows = newest_per_key(codes, size, time, ties)
         kept = codes[self.rows]
         if isinstance(first_arrival_us, int):
             self.first_arrival_us = np.full(len(kept), first_arrival_us)
@@ -73,6 +92,38 @@ class NewestPerKey:
             total = np.zeros(size, dtype=np.int64)
             np.add.at(total, codes, covered)
             self.covered = total[kept]
+
+
+_Rows = TypeVar("_Rows")
+# Rows that are held before they are reduced to one for each key.
+_BRING_TOGETHER = 500_000
+
+
+class HeldRows(Generic[_Rows]):
+    """The newest rows of parts that come one by one, combined only once they have doubled.
+
+    So a part does not cost all keys, and memory is bounded by the keys. `combine` returns the newest rows of some
+    parts, of which each has at most one row for a key.
+    """
+
+    def __init__(self, combine: Callable[[list[_Rows]], _Rows], size: Callable[[_Rows], int]) -> None:
+        self._combine = combine
+        self._size = size
+        self._parts: list[_Rows] = []
+        self._count = 0
+        self._limit = _BRING_TOGETHER
+
+    def add(self, rows: _Rows) -> None:
+        self._parts.append(rows)
+        self._count += self._size(rows)
+        if self._count > self._limit:
+            kept = self.newest()
+            self._parts, self._count = [kept], self._size(kept)
+            self._limit = max(_BRING_TOGETHER, 2 * self._count)
+
+    def newest(self) -> _Rows:
+        """Return the newest rows of all parts; there must be one."""
+        return self._parts[0] if len(self._parts) == 1 else self._combine(self._parts)
 
 
 def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, int]:

@@ -16,9 +16,9 @@ from kit.memory_connector import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
+from upstream.core.rows import newest
 from upstream.core.rows.key import Key
 from upstream.core.watermark.bounds import beginning
-from upstream.datasource import row_shaper
 from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import BatchPlanner, Task
@@ -118,7 +118,7 @@ def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(data, limits, tog
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     best: dict[str, dict[str, Any]] = {}
     covered = 0
-    with mock.patch.object(row_shaper, "_BRING_TOGETHER", together):
+    with mock.patch.object(newest, "_BRING_TOGETHER", together):
         batches = list(run(connector, options(coalesce=True), [*limits, None]))
     for _, end, rows in batches:
         for row in data_rows(rows):
