@@ -48,7 +48,8 @@ def queries(
     to
         The folder in which each query has a table of its name. An existing checkpoint remembers it.
     shards
-        The number of parts into which the state is divided [default: 8]. An existing checkpoint remembers it.
+        The number of parts into which the state is divided [default: the number of cores, at least 2]. An
+        existing checkpoint remembers it.
     overwrite
         Whether the job takes over tables below `to` that queries of another checkpoint have made. It then replaces
         their rows, and that checkpoint's job gets an error [default: the query fails].

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..conf.errors import CheckpointError, OptionError, QueryRefusedError, UpstreamError
 from ..conf.locations import Place, check_apart, real_location, relation_of_places
+from ..conf.process_identity import cores
 from ..core.feedback.control import ControlConflictError
 from ..expressions.kinds import UTC
 from ..language import Catalog, Query, bind
@@ -428,8 +429,9 @@ def _host(checkpoint: str) -> str | None:
         return None
 
 
-SHARDS = 8
-"""The default number of parts of the state."""
+def default_shards() -> int:
+    """Return the number of parts of a new checkpoint's state: each one has its cost in each batch."""
+    return max(cores(), 2)
 
 
 def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
@@ -449,7 +451,7 @@ def opened(checkpoint: str, to: str | None, shards: int | None) -> Settings:
             expected="the folder in which each query has its table",
             hint="give to=…, or correct the checkpoint",
         )
-    settings = Settings(to, SHARDS if shards is None else shards)
+    settings = Settings(to, default_shards() if shards is None else shards)
     check_folder(to, [("the checkpoint", checkpoint)])
     journal.write_settings(settings)
     return settings

@@ -391,6 +391,11 @@ class HostPlan:
         return asked if not self.held else frozenset(self.queries if asked is None else asked) - self.held
 
     @property
+    def uses_second(self) -> bool:
+        """True if a query needs the second stage, which otherwise only passes results."""
+        return any(each.second is not None for each in self.queries.values())
+
+    @property
     def spreads_results(self) -> bool:
         """True if several shards of the second stage can have rows for one bucket of a table."""
         return any(each.second is not None and each.shard is None for each in self.queries.values())

@@ -275,7 +275,10 @@ class FirstShard(StageShard):
             for name, each in self._moments.items()
         }
         heard = control_of("heard", shard=self.shard, domains=domains, whole=self._whole, now=self._now_us)
-        self._out.put_to_all(heard)
+        if self.plan.uses_second or self._head.get("version") != self.plan.version:
+            self._out.put_to_all(heard)
+        else:  # the others would only rewrite their heads
+            self._out.put(_REACHES, heard)
 
     def _hear(self, messages: list[Message]) -> None:
         kinds = by_kind(messages)
@@ -376,7 +379,8 @@ class FirstShard(StageShard):
             self._out.put(number, control, to_frame(part))
 
     def _to_json(self) -> dict[str, Any]:
-        return {**super()._to_json(), "watermarks": self._watermarks.to_json(), "missed": self._missed}
+        own = {"version": self.plan.version, "watermarks": self._watermarks.to_json(), "missed": self._missed}
+        return {**super()._to_json(), **own}
 
 
 class FirstStage(Stage):
@@ -401,6 +405,10 @@ class FirstStage(Stage):
 
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
         return FirstShard(shard, plan, store, command, self._storage)
+
+
+_REACHES = 0
+"""The shard of the second stage that emits the low-watermarks."""
 
 
 def _collapses(query: PlacedQuery, fragment: PlacedFragment) -> bool:
@@ -481,7 +489,7 @@ class SecondShard(StageShard):
 
     def _reached(self) -> dict[str, int]:
         domains = {each.domain.name: each.domain for each in self.plan.queries.values()}
-        if self.shard:
+        if self.shard != _REACHES:
             return {}
         found = {name: self._heard.moment(each, self.plan.shards)[0].low_watermark for name, each in domains.items()}
         return {name: low for name, low in found.items() if low is not None}

@@ -15,7 +15,16 @@ from kit.registries import COUNTS, FAST, OF_FAST, begun, register
 
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError, UpstreamError
 from upstream.core.feedback.control import ControlConflictError
-from upstream.hosting.edits import SHARDS, check_tables, declare, define_stream, opened, readers_of, record, refresh
+from upstream.hosting.edits import (
+    check_tables,
+    declare,
+    default_shards,
+    define_stream,
+    opened,
+    readers_of,
+    record,
+    refresh,
+)
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_at, registry_now
 from upstream.language import bind, plan_text
@@ -346,11 +355,12 @@ def test_a_checkpoint_begins_once(tmp_path):
     checkpoint = str(tmp_path / "cp")
     misused("'to' is missing", opened, checkpoint, None, None)
     first = opened(checkpoint, "/lake", None)
-    assert (first.to, first.shards) == ("/lake", SHARDS)
-    for to, shards in ((None, None), ("/lake", SHARDS)):
-        assert opened(checkpoint, to, shards).nonce == first.nonce
+    shards = default_shards()
+    assert (first.to, first.shards) == ("/lake", shards)
+    for to, number in ((None, None), ("/lake", shards)):
+        assert opened(checkpoint, to, number).nonce == first.nonce
     misused("begun with .*/lake", opened, checkpoint, "/sea", None)
-    misused(f"begun with {SHARDS}", opened, checkpoint, None, SHARDS + 1)
+    misused(f"begun with {shards}", opened, checkpoint, None, shards + 1)
     assert opened(str(tmp_path / "other"), "/lake", 3).shards == 3
 
 

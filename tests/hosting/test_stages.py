@@ -145,6 +145,15 @@ def test_changes_for_the_second_stage_go_where_they_are_together():
     assert [each["whole"] for each in heard] == [{sent["job"]: BEGINNING}] * 3
 
 
+@pytest.mark.parametrize(("placed", "slots", "told"), [(gathered, (3, 4), [3]), (windows_first, (5, 6), [5, 6])])
+def test_shards_of_the_second_stage_that_only_pass_results_hear_of_each_version_once(placed, slots, told):
+    with patch.object(host_plan, "placed", placed):
+        shard = ShardAlone(slots)
+        found = [shard.run(version, {TRADE: trades([1], bound=5)}) for version in (1, 1, 2, 2)]
+    heard = [[each["slot"] for each in one if each["kind"] == "heard"] for one in found]
+    assert heard == [[*slots], told] * 2
+
+
 MINUTE_US = 60_000_000
 START_US = int(EPOCH.timestamp() * 1_000_000)
 
