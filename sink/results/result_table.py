@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # A bucket with more rows need not be read whole: then its files' footers count.
-_MOST_ROWS = 8_192
+_MOST_ROWS = 65_536
 # In a process; a worker has several at most.
 _MOST_BYTES = 64 << 20
 
