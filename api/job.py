@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, format_option, source_address
@@ -20,6 +20,7 @@ from ..hosting.journal import Settings
 from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
 from ..language.statements import CreateSource, Definition, Environment, parse, script, text_of
+from ..operators.ingest.dataframe import copies_late
 from ..operators.relations.plan.nodes import Stream
 from .definitions import columns_of, no_event_time, time_zone_of
 from .queries import Queries, queries
@@ -40,10 +41,7 @@ _OF_QUEUES = (
     "half_life",
     "stalest_keys",
 )
-_INSTEAD = {
-    **dict.fromkeys(_OF_QUEUES, "its queue has: queue = 'in-place', queue.budget = 10000, queue.weight = 'speed'"),
-    "dead_letter_rows": "us.source(name, df, dead_letter_rows='late', …): a DataFrame's late rows can be copied there",
-}
+_ITS_QUEUE = "its queue has: queue = 'in-place', queue.budget = 10000, queue.weight = 'speed'"
 _TO_KAFKA = ("bootstrap_", "security_", "sasl_", "ssl_", "isolation_")
 
 
@@ -54,9 +52,17 @@ class NamedStream:
     name: str
     stream: UpdateStream
     updates: bool = True  # a row replaces the earlier row of its key
+    dead_letter_rows: Literal["late"] | None = None
 
 
-def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, **options: Any) -> NamedStream:
+def source(
+    name: str,
+    rows: UpdateStream | DataFrame,
+    *,
+    updates: bool = True,
+    dead_letter_rows: Literal["late"] | None = None,
+    **options: Any,
+) -> NamedStream:
     """Name a stream or a streaming DataFrame, so that the views of :func:`upstream.sql` read it.
 
     Parameters
@@ -67,6 +73,8 @@ def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, *
         An update stream, or a streaming DataFrame.
     updates
         Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays.
+    dead_letter_rows
+        With ``late``, rows that are late for a view are written to the dead-letter table. They are counted in any case.
     **options
         For a DataFrame: ``key``, ``event_time``, and the other arguments of :meth:`UpdateStream.from_dataframe`.
 
@@ -98,14 +106,14 @@ def source(name: str, rows: UpdateStream | DataFrame, *, updates: bool = True, *
                 hint=f"us.source({name!r}, df, key=…, event_time=…)",
             )
         options.setdefault("name", name)
-        return NamedStream(name, UpdateStream.from_dataframe(rows, **options), updates)
+        return NamedStream(name, UpdateStream.from_dataframe(rows, **options), updates, dead_letter_rows)
     if options:
         raise OptionError(
             f"the source '{name}' is an update stream, and has the options {', '.join(options)}",
             expected="these options only for a DataFrame",
             hint="give them where the stream is made, such as us.read(…)",
         )
-    return NamedStream(name, rows, updates)
+    return NamedStream(name, rows, updates, dead_letter_rows)
 
 
 def sql(
@@ -193,7 +201,7 @@ def define_sources(
         if isinstance(each, CreateSource):
             define_source(job, spark, each)
     for each in sources:
-        job.source(each.name, each.stream, updates=each.updates)
+        job.source(each.name, each.stream, updates=each.updates, dead_letter_rows=each.dead_letter_rows)
 
 
 def define_source(job: Queries, spark: SparkSession, statement: CreateSource) -> None:
@@ -203,7 +211,8 @@ def define_source(job: Queries, spark: SparkSession, statement: CreateSource) ->
     with _masked(statement):
         feed_columns(**arguments)
         stream = read(spark, **arguments)
-        job.source(statement.name, stream if queue is None else stream.queue(**queue), updates=updates)
+        stream = stream if queue is None else stream.queue(**queue)
+        job.source(statement.name, stream, updates=updates, dead_letter_rows=_dead_letter_rows(statement))
 
 
 def check_definitions(wanted: Sequence[Definition], to: str, storage: Mapping[str, str]) -> None:
@@ -272,6 +281,8 @@ def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], dict[str, Any
     given = {name.lower(): _value(value, name) for name, value in statement.options.items()}
     key = [each.strip() for each in given.pop("key", "").split(",") if each.strip()] or None
     updates, coalesce = (_boolean(name, given.pop(name, value)) for name, value in _BOOLEANS)
+    given = {name: value for name, value in given.items() if not _names_dead_rows(name)}
+    copies_late(_dead_letter_rows(statement))
     queue = _queue_of(given)
     path, implied = source_address(statement.path)
     connector = {**given, **implied}.get("connector", "files")
@@ -281,6 +292,15 @@ def arguments_of(statement: CreateSource) -> tuple[dict[str, Any], dict[str, Any
     options = {_option(name, connector): value for name, value in given.items()}
     named |= {"coalesce": True} if coalesce else {}
     return {"path": path, "key": key, **named, **implied, **options}, queue, updates
+
+
+def _dead_letter_rows(statement: CreateSource) -> Any:
+    """Return which rows of a source become dead letters, beside malformed ones."""
+    return next((_value(value, name) for name, value in statement.options.items() if _names_dead_rows(name)), None)
+
+
+def _names_dead_rows(option: str) -> bool:
+    return option.replace("_", "").lower() == "deadletterrows"
 
 
 def _boolean(name: str, value: str) -> bool:
@@ -293,11 +313,11 @@ def _queue_of(given: dict[str, str]) -> dict[str, Any] | None:
     """Take the options of a queue, and return them as arguments of :meth:`UpdateStream.queue`."""
     named = [*signature(UpdateStream.queue).parameters][2:]  # after self and policy
     wrong = next((name for name in given if name.startswith("queue.") and name[6:] not in named), None)
-    bare = next((name for name in given if name in (*_OF_QUEUES, "dead_letter_rows")), None)
+    bare = next((name for name in given if name in _OF_QUEUES), None)
     if wrong is not None:
         raise OptionError(f"a queue has no option {wrong}", expected=", ".join(f"queue.{each}" for each in named))
     if bare is not None:
-        raise OptionError(f"a source has no option {bare}", expected="an option of the source", hint=_INSTEAD[bare])
+        raise OptionError(f"a source has no option {bare}", expected="an option of the source", hint=_ITS_QUEUE)
     found = {name: given.pop(f"queue.{name}") for name in named if f"queue.{name}" in given}
     policy = given.pop("queue", None)
     if policy is None and found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
@@ -16,6 +16,7 @@ from ..hosting.registry import Registry, registry_now
 from ..hosting.reports import Reports, listed
 from ..hosting.shared_parts import explain_among
 from ..hosting.table_merge import GivenForTables
+from ..operators.ingest.dataframe import copies_late
 from ..plan.explain import PlanText
 from ..storage.folder import folder_at
 from .definitions import StoredRelations, define, rows_of, time_zone_of
@@ -114,8 +115,16 @@ class Queries(StoredRelations):
         self._spark = spark
         self._time_zone = time_zone  # of texts, without a session
         self._streams: dict[str, UpdateStream] = {}
+        self._late_aside: set[str] = set()
 
-    def source(self, name: str, stream: UpdateStream, *, updates: bool = True) -> None:
+    def source(
+        self,
+        name: str,
+        stream: UpdateStream,
+        *,
+        updates: bool = True,
+        dead_letter_rows: Literal["late"] | None = None,
+    ) -> None:
         """Declare a stream that queries read. A program does so each time before it starts the job.
 
         Parameters
@@ -128,6 +137,9 @@ class Queries(StoredRelations):
         updates
             Whether a row replaces the earlier row of its key, and tombstones delete it. With False each row stays:
             ``LATEST`` still finds the newest row of each key.
+        dead_letter_rows
+            With ``late``, rows that are late for a query are written to the dead-letter table, each once, with the
+            queries that miss it. :meth:`list` counts late rows in any case.
 
         Raises
         ------
@@ -144,8 +156,10 @@ class Queries(StoredRelations):
         >>> queries = us.queries(spark, checkpoint="streams_cp", to="lake")
         >>> queries.source("buses", stream)
         """
+        late_aside = copies_late(dead_letter_rows)
         define(self.checkpoint, name, stream, updates=updates)
         self._streams[name] = stream
+        (self._late_aside.add if late_aside else self._late_aside.discard)(name)
 
     def create(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
         """Create a query. If a query of this name and text is there, nothing changes.
@@ -427,7 +441,8 @@ class Queries(StoredRelations):
         from ..hosting.job import start
 
         plans = {each: stream.plan for each, stream in self._streams.items()}
-        return start(plans, self.checkpoint, name=name, batch_s=batch_s, given=self._given, **trigger)
+        given = {"batch_s": batch_s, "given": self._given, "late_aside": self._late_aside}
+        return start(plans, self.checkpoint, name=name, **given, **trigger)
 
     def _repr_html_(self) -> str:
         """Show the queries in a notebook."""
@@ -471,7 +486,7 @@ class Queries(StoredRelations):
         polars.DataFrame
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
             ``complete_from``: the event time from which its results lack nothing, the year 1 for all, null if that
-            is not certain; ``staleness``: how old the rows were at ``committed_at``, when its table took them last, in
+            is not certain or rows were late; ``late``: how many rows came too late for it; ``staleness``: how old the rows were at ``committed_at``, when its table took them last, in
             seconds (the 99th percentile); ``waiting``: how old the oldest row is behind results that wait for a later
             batch, in seconds.
 
@@ -479,7 +494,7 @@ class Queries(StoredRelations):
         --------
         >>> queries = us.queries(checkpoint="list_cp", to="lake")
         >>> queries.list().columns
-        ['name', 'text', 'weight', 'active', 'reason', 'complete_from', 'staleness', 'committed_at', 'waiting']
+        ['name', 'text', 'weight', 'active', 'reason', 'complete_from', 'late', 'staleness', 'committed_at', 'waiting']
         """
         return listed(self._registry(), Reports(folder_at(self.checkpoint)).read(), now_us())
 

@@ -114,7 +114,7 @@ def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((0,) if value is None else (2,) if _is_nan(value) else (1, _plain(value)) for value in row)
 
 
-def _definitions(registry: Registry) -> Iterator[tuple[str, str, str, str, str]]:
+def _definitions(registry: Registry, reports: Mapping[int, QueryReport]) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the name, kind, weight, state, and columns or text of everything."""
     for stream in registry.catalog.streams.values():
         yield stream.name, "table" if stream.static else "source", "", "", ", ".join(stream.schema.names)
@@ -124,6 +124,8 @@ def _definitions(registry: Registry) -> Iterator[tuple[str, str, str, str, str]]
         yield view, "view", "", "", text
     for each in registry.queries.values():
         state = "active" if each.active else f"paused: {each.reason}" if each.reason else "paused"
+        if each.id in reports and reports[each.id].late:
+            state += f"; complete from {completeness(reports[each.id])}"
         yield each.name, "materialized view", f"{each.weight:g}", state, each.text
 
 
@@ -316,7 +318,7 @@ class Shell:
         if name is None or name in get_args(Kind):
             for column in ("name", "kind", "weight", "state", "columns or text"):
                 found.add_column(column, overflow="fold")
-            for row in _definitions(registry):
+            for row in _definitions(registry, Reports(folder_at(self._queries.checkpoint)).read()):
                 if name in (None, row[1].upper()):
                     found.add_row(*row)
         else:

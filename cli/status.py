@@ -198,30 +198,26 @@ def print_prometheus(path: str, storage: Mapping[str, str]) -> None:
 def _print_queries(checkpoint: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
     from rich.table import Table
 
-    from ..api.queries import queries
     from ..core.feedback.offsets import journaled_counts, noted_batches
+    from ..hosting.registry import registry_now
+    from ..hosting.reports import Reports, completeness, listed
     from ..storage.folder import TableFolder
 
-    frame = queries(checkpoint=checkpoint).list()
+    folder = TableFolder(checkpoint, storage)
+    registry, reports = registry_now(checkpoint), Reports(folder).read()
+    frame = listed(registry, reports, now_us())
     if as_json:
         console.out(frame.write_ndjson(), end="", highlight=False)
         return
     table = Table("query", "weight", "active", "complete from", "staleness", "waiting", "text", box=None)
-    for name, text, weight, active, reason, complete_from, staleness, committed_at, waiting in frame.rows():
+    for name, text, weight, active, reason, _, _, staleness, committed_at, waiting in frame.rows():
         state = "yes" if active else f"no: {reason}" if reason else "no"
-        since = (
-            ""
-            if complete_from is None
-            else "the beginning"
-            if complete_from.year == 1
-            else f"{complete_from:%F %T} UTC"
-        )
+        since = completeness(reports.get(registry.queries[name].id))
         age = "" if staleness is None else f"{staleness:.1f} s"
         if age and committed_at is not None:
             age += f", {format_duration_us(max(now_us() - committed_at.timestamp() * 1e6, 0))} ago"
         table.add_row(name, f"{weight:g}", state, since, age, "" if waiting is None else f"{waiting:.1f} s", text)
     console.print(table)
-    folder = TableFolder(checkpoint, storage)
     last = max(noted_batches(folder, "commits"), default=None)
     if last is not None:
         print_counts(console, journaled_counts(folder, last))

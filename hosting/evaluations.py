@@ -98,7 +98,7 @@ class StepResult:
     """The result of one step."""
 
     changes: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])  # non-empty changes, by job
-    late: dict[str, int] = field(default_factory=dict[str, int])  # number of rows below the low-watermark, by stream
+    late: Mapping[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])  # as in ``EvaluationStep``
     failed: dict[str, str] = field(default_factory=dict[str, str])  # reasons, by job
     # By job in its first step: time from which results are complete; None if never certain
     begun: dict[str, int | None] = field(default_factory=dict[str, "int | None"])
@@ -202,7 +202,7 @@ class Evaluations:
         found.watched = outcome.watched
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
-        found.late = {stream: rows.height for stream, rows in outcome.late.items()}
+        found.late = outcome.late
         there = set(evaluation.queries)
         whole = _Whole({} if known is None else known["whole"], moment, first=begins)
         found.begun = {

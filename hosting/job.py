@@ -7,7 +7,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from ..conf.units import now_us
 from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
-from ..operators.compile import bind_together, places_aside, places_read
+from ..operators.compile import bind_together, letters_location, places_aside, places_read
 from ..operators.runtime.pack import PACKED, PACKED_DDL
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.runtime.steps import InShards, arrow_step
@@ -119,11 +119,13 @@ def start(
     name: str | None = None,
     batch_s: float | None = None,
     given: GivenForTables | None = None,
+    late_aside: Collection[str] = (),
     **trigger: Any,
 ) -> StreamingQuery:
     """Start the streaming query that hosts the queries of a checkpoint.
 
-    `streams` has the plans of all streams of the checkpoint's registry. `batch_s` is the target duration of a batch in
+    `streams` has the plans of all streams of the checkpoint's registry. Late rows of those in `late_aside` become dead
+    letters. `batch_s` is the target duration of a batch in
     seconds; without it, and with ``once=True``, a batch emits all results. `trigger` is as for Spark's ``trigger``.
     """
     place = checkpoint_location(checkpoint)
@@ -139,7 +141,8 @@ def start(
     _check_streams(streams, {each.name: each.newest for each in settings.streams})
     lease = HostLease(folder_at(place))
     with lease.taken():
-        writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check)
+        letters = {each: letters_location(streams[each], place) for each in sorted(late_aside)}
+        writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check, letters)
         if name is not None:
             writer = writer.queryName(name)
         if trigger:
@@ -159,6 +162,7 @@ def _writer(
     batch_s: float | None,
     given: GivenForTables,
     check: Callable[[], None],
+    letters: Mapping[str, str],
 ) -> DataStreamWriter:
     settings = registry.settings
     slots = integers_with_hash(range(settings.shards))
@@ -169,7 +173,7 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
-        FirstStage(commands, plans, given.storage, place),
+        FirstStage(commands, plans, given.storage, place, letters),
         SecondStage(commands, plans, place),
         batch_s,
     )

@@ -23,8 +23,8 @@ from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.zsets import TIME, WEIGHT, check_copies, consolidated, expanded, firsts_of, int64s, to_table
 from ..operators.state.store import Store
 from ..sink.results.result_table import ResultRows
-from .evaluations import PlanEvaluation, StepResult, WaitingTables
-from .host_plan import Domain, HostPlan, PlacedFragment, PlacedQuery, Result
+from .evaluations import WaitingTables
+from .host_plan import HostPlan, PlacedFragment, PlacedQuery, Result
 from .messages import Outbox
 
 _BATCH = 1 << 36
@@ -318,11 +318,10 @@ class ResultOutput:
             complete_from = max(complete_from, since)
         self._put(OutputControl("begun", query.id, query.name, complete_from=complete_from))
 
-    def late(self, domain: Domain, jobs: Iterable[PlanEvaluation], stepped: StepResult) -> None:
-        for stream, count in stepped.late.items():
-            queries = sorted({number for job in jobs for number in job.ids})
-            leaving = OutputControl("late", name=stream, count=count, queries=tuple(queries))
-            self._out.put(self._shard(domain.name), leaving.control())
+    def late(self, stream: str, count: int, queries: Sequence[int]) -> None:
+        """Emit that some queries miss rows of a stream."""
+        leaving = OutputControl("late", name=stream, count=count, queries=tuple(queries))
+        self._out.put(self._shard(stream), leaving.control())
 
     def reach(self, domains: Mapping[str, int], behind: Iterable[int]) -> None:
         """Emit the low-watermarks of some domains, and the queries that are not evaluated up to them."""

@@ -34,7 +34,7 @@ class QueryReport:
     begun: bool = False  # evaluated at least once; until then, it waits for a first low-watermark
     complete_from: int | None = None  # event time in µs from which results are complete; None if unknown
     rows: int = 0  # rows and tombstones that its table took
-    late: int = 0  # rows of its streams below their low-watermark
+    late: int = 0  # rows of its streams that came too late for it
     batch: int = -1  # last batch in which its table took rows; -1 for none
     committed_at_us: int | None = None  # time of that batch's commit
     staleness_s: float | None = None  # 99th percentile of the age of that batch's rows at its commit
@@ -69,6 +69,17 @@ class QueryReport:
         if committed is not None:
             report = dataclasses.replace(report, committed_at_us=committed[0], staleness_s=committed[1])
         return report
+
+
+def completeness(report: QueryReport | None) -> str:
+    """Return the event time from which a query's results are complete, and how many late rows they lack."""
+    if report is None:
+        return ""
+    since = None if report.complete_from is None else _time(report.complete_from)
+    known = "" if since is None else "the beginning" if since.year == 1 else f"{since:%F %T} UTC"
+    if not report.late:
+        return known
+    return f"{known or 'unknown'}, but for {'1 late row' if report.late == 1 else f'{report.late:,} late rows'}"
 
 
 class HostTimes(NamedTuple):
@@ -272,16 +283,17 @@ def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) 
     rows = list[tuple[object, ...]]()
     for each in registry.queries.values():
         report = reports.get(each.id)
-        complete_from = None if report is None else _time(report.complete_from)
+        late = 0 if report is None else report.late
+        complete_from = None if report is None or late else _time(report.complete_from)
         staleness = None if report is None else report.staleness_s
         committed_at = None if report is None else _time(report.committed_at_us)
         since = None if report is None or not each.active else report.waiting_since_us
         waiting = None if since is None else max(now_us - since, 0) / 1e6
-        ages = complete_from, staleness, committed_at, waiting
+        ages = complete_from, late, staleness, committed_at, waiting
         rows.append((each.name, each.text, each.weight, each.active, each.reason, *ages))
     columns = {"name": pl.String, "text": pl.String, "weight": pl.Float64, "active": pl.Boolean, "reason": pl.String}
     at = pl.Datetime("us", "UTC")
-    more = {"complete_from": at, "staleness": pl.Float64, "committed_at": at, "waiting": pl.Float64}
+    more = {"complete_from": at, "late": pl.Int64, "staleness": pl.Float64, "committed_at": at, "waiting": pl.Float64}
     return pl.DataFrame(rows, {**columns, **more}, orient="row")
 
 

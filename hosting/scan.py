@@ -19,7 +19,7 @@ from ..core.rows.exact_integers import Int64s
 from ..core.rows.frames import by_number, some_at_once, split_punctuation, to_frame
 from ..core.rows.newest import HeldRows, NewestPerKey, key_codes
 from ..core.rows.sort_keys import ordered, places
-from ..core.rows.system_column import SYSTEM, TIMESTAMP, deleted_mask, system_field, with_system_fields
+from ..core.rows.system_column import DELETED, SYSTEM, TIMESTAMP, deleted_mask, system_field, with_system_fields
 from ..core.watermark.bounds import bounds_in
 from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, computed, reason_of
@@ -137,6 +137,13 @@ def rows_of(rows: pa.Table) -> pl.DataFrame:
     frame = pl.from_arrow(rows.drop_columns([name for name in rows.column_names if name in (_ARRIVAL, _FEED, _FIRST)]))
     assert isinstance(frame, pl.DataFrame)
     return frame
+
+
+def as_letters(rows: pa.Table) -> pa.Table:
+    """Return rows, from :func:`in_order`, with the columns of dead letters: the user's, the feed, and the deletion."""
+    rows = rows.drop_columns([_ARRIVAL, SEQUENCE])
+    rows = rows.set_column(rows.schema.get_field_index(_FEED), f"{SYSTEM}_source", rows.column(_FEED).cast(pa.string()))
+    return rows.rename_columns([DELETED if name == TOMBSTONE else name for name in rows.column_names])
 
 
 def _whole(table: pa.Table) -> pa.Table:

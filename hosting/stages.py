@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +16,7 @@ from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import stage_folder
 from ..core.feedback.control import PART
 from ..core.feedback.reports import RowSample, StageReport, read_report, sample_folder, write_report
-from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.event_times import NO_TIME
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import by_number, from_frame, to_frame
 from ..operators.relations.operator import FAILURES, reason_of
@@ -24,11 +24,13 @@ from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream, walk
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
+from ..operators.runtime.shard import REASON, DeadLetters
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import check_head, read_head, write_head
 from ..storage.folder import folder_at
 from .evaluations import BatchContext, Evaluations, PlanEvaluation, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
+from .late_rows import LateRows, late_reason, times_of
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
 from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
 from .reports import PartCost, PartsReport
@@ -82,6 +84,7 @@ class StageShard(ABC):
         # Rows that wait for a first low-watermark: their least event time, and their arrival.
         self._ahead: dict[str, tuple[int, int]] = dict(self._saved("ahead"))
         self._out = Outbox(plan.slots)
+        self._refused: dict[str, list[pa.Table]] = {}
 
     def _saved(self, name: str) -> dict[str, Any]:
         """Return the saved value of this name; empty at first."""
@@ -154,10 +157,19 @@ class StageShard(ABC):
         stamp = self._stamp(moment.now_us, first_us)
         for name, changes in stepped.changes.items():
             self._take(each.jobs[name], changes, stamp)
-        self._results.late(each.domain, each.jobs.values(), stepped)
+        for stream, rows in stepped.late.items():
+            queries = sorted({(query.id, query.name) for job in each.jobs.values() for query in job.queries})
+            self._results.late(stream, rows.height, [number for number, _ in queries])
+            self._leave_out(stream, rows, [name for _, name in queries])
         for key, rows in stepped.watched.items():
             self._sampled[key] = self._wanted.pop(key)
             self.samples[key] = self._sample(key, rows, each)
+
+    def _leave_out(self, stream: str, rows: pl.DataFrame, queries: Sequence[str]) -> None:
+        """Keep rows that an evaluation has refused, with the reason."""
+        reason = late_reason(queries, "it has no time, or may be older than a deletion that is forgotten")
+        table = rows.with_columns(pl.lit(reason).alias(REASON)).to_arrow(compat_level=pl.CompatLevel.oldest())
+        self._refused.setdefault(stream, []).append(table)
 
     def _sample(self, key: str, rows: pl.DataFrame, each: ShardEvaluation) -> RowSample:
         """Return the first changes of a part, with the columns as a query that has the part names them."""
@@ -229,9 +241,13 @@ class Stage(ShardProcessor):
         command = self._commands()
         made = self._made(shard, self._plans(command.version), store, command)
         left = on_deep_stack(lambda: made.run(read_messages(rows)))
+        self._put_aside(made, command)
         if self._checkpoint is not None:
             self._report(made, self._checkpoint, began_us, time.perf_counter() - began)
         return left
+
+    def _put_aside(self, made: StageShard, command: Command) -> None:
+        """Write the rows of the batch that no result takes."""
 
     def _report(self, made: StageShard, checkpoint: str, began_us: int, spent_s: float) -> None:
         folder = stage_folder(checkpoint, self.number)
@@ -270,6 +286,8 @@ class FirstShard(StageShard):
         self._whole: dict[str, int | None] = {}
 
     def _close(self) -> None:
+        for stream, count, queries in self._late.counts(self.known.running(self.plan)):
+            self._results.late(stream, count, queries)
         domains = {
             name: [each.low_watermark, self._firsts.get(name, each.now_us), each.since]
             for name, each in self._moments.items()
@@ -294,6 +312,15 @@ class FirstShard(StageShard):
             assert message.frame is not None
             tables.setdefault(message.control["routing"], []).append(from_frame(message.frame))
         self._rows = {routing: in_order(each) for routing, each in tables.items()}
+        self._late = LateRows(self.plan, self._moments, self._rows)
+
+    def letters(self, stream: str) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the late rows of a stream with their reasons, after :meth:`run`, by the kind of lateness."""
+        found = self._late.letters(stream, self.plan.queries.values())
+        if found is not None:
+            yield "late", found
+        if stream in self._refused:
+            yield "refused", pa.concat_tables(self._refused[stream])
 
     def _shard_evaluations(self) -> dict[str, ShardEvaluation]:
         found: dict[str, ShardEvaluation] = {}
@@ -334,7 +361,7 @@ class FirstShard(StageShard):
         found: dict[str, pa.Table] = {}
         waits = each.waits(moment)
         for name, route in each.routes.items():
-            came = [self._rows[route.name]] if route.name in self._rows else []
+            came = [self._late.in_time(route, each.domain)] if route.name in self._rows else []
             if waits:
                 for table in came:
                     self.waiting.put(name, table)
@@ -387,7 +414,7 @@ class FirstStage(Stage):
     """The stage that evaluates streams; see :class:`Stage`.
 
     `storage` has the object store's options for stored relations. It is never written to a file, since it may have
-    secrets.
+    secrets. `letters` has the table of dead letters for the late rows of a stream, if they are kept.
     """
 
     state = "upstream_queries_first_v1"
@@ -399,9 +426,17 @@ class FirstStage(Stage):
         plans: HostPlans,
         storage: Mapping[str, str] | None = None,
         checkpoint: str | None = None,
+        letters: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(commands, plans, checkpoint)
         self._storage = storage
+        self._letters = letters or {}
+
+    def _put_aside(self, made: StageShard, command: Command) -> None:
+        assert isinstance(made, FirstShard)
+        for stream, location in self._letters.items():
+            for kind, rows in made.letters(stream):
+                DeadLetters(location, stream, kind).write(command.batch, made.shard, rows)
 
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
         return FirstShard(shard, plan, store, command, self._storage)
@@ -418,7 +453,7 @@ def _collapses(query: PlacedQuery, fragment: PlacedFragment) -> bool:
 
 def _least(rows: pa.Table, stream: Stream) -> int | None:
     """Return the least event time of some rows; None if they have none."""
-    times = event_time_us(rows.column(stream.event_time), None, "UTC")
+    times = times_of(rows, stream)
     times = times[times != NO_TIME]
     return int(times.min()) if len(times) else None
 

@@ -178,7 +178,8 @@ _QUEUE = "CREATE SOURCE … WITH (queue = 'in-place', queue.budget = 10000, queu
 _ELSEWHERE = {
     **dict.fromkeys(("queue", "budget", "batch_budget", "access_interval"), f"a source has it: {_QUEUE}"),
     "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",
-    **dict.fromkeys(("dead_letters", "late"), "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')"),
+    "dead_letters": "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')",
+    **dict.fromkeys(("late", "dead_letter_rows"), "a source has it: CREATE SOURCE … WITH (dead_letter_rows = 'late')"),
 }
 _KINDS: tuple[Kind, ...] = ("SOURCE", "TABLE", "VIEW", "MATERIALIZED VIEW", "FUNCTION")
 

@@ -110,8 +110,8 @@ def places_aside(plan: Node) -> tuple[Place, ...]:
     return tuple(found.values())
 
 
-def letters_location(node: StatefulNode, checkpoint: str | os.PathLike[str]) -> str:
-    """Return the table of an operator's dead letters: that of its inputs, or the one below the checkpoint."""
+def letters_location(node: Node, checkpoint: str | os.PathLike[str]) -> str:
+    """Return the table of a step's dead letters: that of its inputs, or the one below the checkpoint."""
     named = [place for _, place in places_aside(node)]
     return absolute_location(named[0] if named else dead_letters_folder(checkpoint))
 

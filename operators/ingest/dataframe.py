@@ -72,12 +72,13 @@ def intake(
         plan.key, plan.time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, frame=df, columns=columns, name=plan.name, promises=plan.promises,
         given=TimeFormat(plan.time_format, plan.time_zone),
-        paced=plan.on_demand is not None, late_aside=_copies_late(dead_letter_rows),
+        paced=plan.on_demand is not None, late_aside=copies_late(dead_letter_rows),
         dead_letters=None if dead_letters is None else path_argument("dead_letters", dead_letters),
     )  # fmt: skip
 
 
-def _copies_late(dead_letter_rows: str | None) -> bool:
+def copies_late(dead_letter_rows: str | None) -> bool:
+    """Return whether late rows go to the dead-letter table; raise OptionError for another word than ``late``."""
     return dead_letter_rows is not None and bool(word_argument("dead_letter_rows", dead_letter_rows, Literal["late"]))
 
 

@@ -81,7 +81,7 @@ def test_a_source_may_have_a_queue_or_coalesce():
         ("queue.budget = 10", "queue.budget has no queue.*queue = 'in-place'"),
         ("queue = 'fifo', queue.size = 10", "a queue has no option queue.size.*queue.budget, queue.weight"),
         ("access_interval = '10 seconds'", "no option access_interval.*its queue has"),
-        ("dead_letter_rows = 'late'", "no option dead_letter_rows.*us.source"),
+        ("dead_letter_rows = 'conflicts'", "dead_letter_rows='conflicts'.*late"),
     ],
 )
 def test_what_a_source_does_not_have_is_refused_with_what_has_it(options, message):

@@ -97,7 +97,7 @@ def test_with_nothing_to_do_it_is_not_opened():
 def test_an_evaluation_that_begins_later_is_whole_when_its_window_is_full():
     evaluations = Evaluations(DictStore(), {})
     found = evaluations.step("e", "event", job("q"), moment(5, 6), rows(4, 5), {})
-    assert found.late == {"trade": 1}
+    assert {name: late.height for name, late in found.late.items()} == {"trade": 1}
     assert found.begun == {"q": START_US + 15 * MINUTE_US}
     assert found.changes["q"].get_column("n").to_list() == [1]
 

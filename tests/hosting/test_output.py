@@ -106,14 +106,9 @@ def test_a_query_whose_rows_have_one_key_fails_and_says_so_until_it_is_gone():
     assert [each.id for each in known.running(PLAN)] == [8]
 
 
-def test_late_rows_are_counted_for_the_queries_that_miss_them():
+def test_late_rows_leave_as_a_count_for_the_queries_that_miss_them():
     results, out = sent(begun())
-    query = PLAN.queries[7]
-    jobs = [
-        PlanEvaluation("a", query.result.plan, (query, PLAN.queries[8])),
-        PlanEvaluation("b", query.result.plan, (query,)),
-    ]
-    results.late(query.domain, jobs, StepResult(late={"buses": 2}))
+    results.late("buses", 2, [7, 8])
     (control,) = out.table().column("control").to_pylist()
     assert OutputControl.of(control) == OutputControl("late", name="buses", count=2, queries=(7, 8))
     assert out.table().column("frame").null_count == 1

@@ -109,7 +109,7 @@ def test_what_a_statement_asks_for(text, statement):
         ("CREATE MATERIALIZED VIEW q WITH (access_interval = '1 s') AS SELECT 1", "queue.access_interval ="),
         ("ALTER MATERIALIZED VIEW q SET (queue.budget = 5)", "a source has it: CREATE SOURCE"),
         ("CREATE MATERIALIZED VIEW q WITH (batch_duration = '1 s') AS SELECT 1", "upstream run --batch-duration"),
-        ("CREATE MATERIALIZED VIEW q WITH (late = 'd') AS SELECT 1", "a source has it: CREATE SOURCE .*dead_letters"),
+        ("CREATE MATERIALIZED VIEW q WITH (late = 'd') AS SELECT 1", "CREATE SOURCE .*dead_letter_rows = 'late'"),
         ("CREATE MATERIALIZED VIEW q WITH (weight = 1, weight = 2) AS SELECT 1", "weight is given twice"),
         ("CREATE MATERIALIZED VIEW q WITH (buckets = 1.5) AS SELECT 1", "buckets = 1.5.*a whole number"),
         ("ALTER MATERIALIZED VIEW q SET (buckets = 2)", "SET .* buckets .*Expected: weight"),

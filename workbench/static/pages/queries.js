@@ -75,7 +75,7 @@ export async function render(root, api, params) {
       el("td", { title: row.reason ?? "" }, row.reason ? `${row.state}: ${row.reason}` : row.state),
       ...[[count(row.weight)], [staleness(row, now)], [duration(row.waiting_s)], [duration(row.cost_s), costText(row)], [bytes(row.state_bytes), stateText(row)], [count(row.late)]]
         .map(([each, title]) => el("td", { class: "num", title: title ?? null }, each)),
-      el("td", {}, since(row.complete_from_us)), el("td", { class: "text", title: row.text }, row.text));
+      el("td", {}, since(row)), el("td", { class: "text", title: row.text }, row.text));
     return el("table", {}, el("thead", {}, el("tr", {}, heads.map(([name, num]) => el("th", { scope: "col", class: num ? "num" : null }, name)))),
       el("tbody", {}, rows.length ? rows.map(line) : el("tr", {}, el("td", { colSpan: heads.length }, "No query."))));
   }
@@ -269,9 +269,9 @@ function stateOf(query) {
   return JSON.stringify([query.text, query.weight, query.active, query.reason]);
 }
 
-function since(us) {
-  if (us === null || us === undefined) return "–";
-  return us < -6e16 ? "the beginning" : clock(us);
+function since({ complete_from_us: us, late }) {
+  const time = us === null || us === undefined ? "–" : us < -6e16 ? "the beginning" : clock(us);
+  return late ? `${time}, but for ${late === 1 ? "1 late row" : `${count(late)} late rows`}` : time;
 }
 
 /** Return a cell for a value of a type of Polars. Where its text is shorter than the value, a title has the value. */

@@ -1,0 +1,106 @@
+"""The late rows of a batch: those below the low-watermark that queries had reached before it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ..core.rows.event_times import event_time_us
+from ..core.rows.exact_integers import LOWEST, Int64s
+from ..operators.relations.plan.nodes import Stream
+from ..operators.runtime.shard import REASON
+from .evaluations import BatchContext
+from .host_plan import Domain, HostPlan, PlacedQuery, PlacedRoute
+from .scan import as_letters
+
+_NAMED = 5
+
+
+class LateRows:
+    """The late rows of a batch in one shard, for the queries by the clock of event time.
+
+    A row is late for a domain if its time is below the domain's low-watermark before the batch. Each route has all rows
+    of its stream, so the rows of one route are counted and kept.
+    """
+
+    def __init__(self, plan: HostPlan, moments: Mapping[str, BatchContext], rows: Mapping[str, pa.Table]) -> None:
+        self._rows = rows
+        self._routes: dict[str, PlacedRoute] = {}
+        self._domains: dict[str, dict[str, Domain]] = {}  # by stream and name: those that have a low-watermark
+        self._least: dict[str, int] = {}  # by domain
+        for query in plan.queries.values():
+            domain, before = query.domain, moments[query.domain.name].before
+            if domain.clock != "event" or before is None:
+                continue
+            self._least[domain.name] = before
+            for route in (route for each in query.fragments for route in each.routes if not route.stream.static):
+                name = route.stream.name
+                self._domains.setdefault(name, {})[domain.name] = domain
+                self._routes[name] = min(self._routes.get(name, route), route, key=lambda one: one.name)
+        self._times: dict[str, Int64s | None] = {}
+
+    def in_time(self, route: PlacedRoute, domain: Domain) -> pa.Table:
+        """Return the rows of a route that are not late for a domain."""
+        rows, times = self._rows[route.name], self._late_times(route)
+        if times is None or domain.name not in self._least:
+            return rows
+        return rows.filter(pa.array(times >= self._least[domain.name]))
+
+    def counts(self, queries: Iterable[PlacedQuery]) -> Iterator[tuple[str, int, list[int]]]:
+        """Yield a stream, a number of its rows, and the queries that miss them, once for each stream and domain."""
+        readers = _readers(queries)
+        for stream, route in sorted(self._routes.items()):
+            times = self._late_times(route)
+            if times is None:
+                continue
+            for name in sorted(self._domains[stream]):
+                count = int(np.count_nonzero(times < self._least[name]))
+                if count and name in readers:
+                    yield stream, count, sorted(each.id for each in readers[name])
+
+    def letters(self, stream: str, queries: Iterable[PlacedQuery]) -> pa.Table | None:
+        """Return a stream's late rows, each once, with the queries that miss it as the reason; None if there are none.
+
+        A row counts as one of all queries in force, also if some of them have failed in this shard.
+        """
+        route = self._routes.get(stream)
+        times = None if route is None else self._late_times(route)
+        if route is None or times is None:
+            return None
+        readers = _readers(queries)
+        domains = sorted((name for name in self._domains[stream]), key=lambda name: (self._least[name], name))
+        least = np.array([self._least[name] for name in domains], dtype=np.int64)
+        which = np.searchsorted(least, times, side="right")
+        missed = which < len(domains)
+        names = [sorted(each.name for name in domains[at:] for each in readers[name]) for at in range(len(domains))]
+        reasons = pa.array([late_reason(each) for each in names]).take(pa.array(which[missed]))
+        return as_letters(self._rows[route.name].filter(pa.array(missed))).append_column(REASON, reasons)
+
+    def _late_times(self, route: PlacedRoute) -> Int64s | None:
+        """Return the times of a route's rows; None if none is late for any domain."""
+        if route.name not in self._times:
+            least = max((self._least[each] for each in self._domains.get(route.stream.name, ())), default=LOWEST)
+            rows = self._rows.get(route.name)
+            times = None if rows is None or rows.num_rows == 0 else times_of(rows, route.stream)
+            self._times[route.name] = times if times is not None and times.min() < least else None
+        return self._times[route.name]
+
+
+def times_of(rows: pa.Table, stream: Stream) -> Int64s:
+    """Return the event time of each row in µs; :data:`NO_TIME` for a row without one."""
+    return event_time_us(rows.column(stream.event_time), None, "UTC")
+
+
+def late_reason(queries: Sequence[str], why: str = "below the low-watermark of its results") -> str:
+    """Return why a row is a dead letter, with the names of the first queries that miss it."""
+    more = f" and {len(queries) - _NAMED} more" if len(queries) > _NAMED else ""
+    return f"late for {', '.join(queries[:_NAMED])}{more}: {why}"
+
+
+def _readers(queries: Iterable[PlacedQuery]) -> Mapping[str, Collection[PlacedQuery]]:
+    found: dict[str, list[PlacedQuery]] = {}
+    for each in queries:
+        found.setdefault(each.domain.name, []).append(each)
+    return found
