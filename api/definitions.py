@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pyarrow.types as patypes
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import absolute_location
 from ..conf.options import path_argument
+from ..core.pushdown.at_source import source_options
 from ..core.rows.event_times import EPOCH_UNITS
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
 from ..datasource.options import POSITION
@@ -20,8 +22,9 @@ from ..hosting.journal import Change, known_name
 from ..hosting.registry import Registry, registry_now
 from ..hosting.table_merge import GivenForTables
 from ..operators.compile import places_read
+from ..operators.ingest.plan import IntakePlan
 from ..operators.relations.plan.nodes import Stream
-from ..plan.nodes import Filter, InputRows, Intake, Node, Queue, Transform
+from ..plan.nodes import Filter, InputRows, Intake, Node, Queue, Transform, walk
 from ..sink.latest_table import LatestTable
 from .stream import UpdateStream
 
@@ -31,11 +34,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LOG = logging.getLogger("upstream.queries")
+
+
 def define(checkpoint: str, name: str, stream: object, *, updates: bool) -> None:
     """Let the queries of a checkpoint name a stream. See :func:`definition_of` and :func:`define_stream`."""
     defined = definition_of(name, stream, updates=updates)
     assert isinstance(stream, UpdateStream)
+    if any(map(_is_embedded, walk(stream.plan))):
+        _LOG.warning(
+            "the source '%s' reads embedded punctuation: queries use that of whole input partitions, and none of "
+            "single keys",
+            name,
+        )
     define_stream(checkpoint, defined, [path for _, path in places_read(stream.plan)])
+
+
+def _is_embedded(node: Node) -> bool:
+    if isinstance(node, InputRows):
+        return (source_options(node.frame) or {}).get("watermark", "").lower() == "embedded"
+    return (
+        isinstance(node, Intake)
+        and isinstance(node.specification, IntakePlan)
+        and node.specification.policy.name == "embedded"
+    )
 
 
 def definition_of(name: str, stream: object, *, updates: bool) -> Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -161,7 +162,16 @@ class Queries(StoredRelations):
         self._streams[name] = stream
         (self._late_aside.add if late_aside else self._late_aside.discard)(name)
 
-    def create(self, name: str, query: str, *, weight: float = 1, active: bool = True, buckets: int = 1) -> None:
+    def create(
+        self,
+        name: str,
+        query: str,
+        *,
+        weight: float = 1,
+        active: bool = True,
+        buckets: int = 1,
+        lateness: str | None = None,
+    ) -> None:
         """Create a query. If a query of this name and text is there, nothing changes.
 
         Parameters
@@ -176,6 +186,8 @@ class Queries(StoredRelations):
             Whether it runs at once.
         buckets
             The number of parts of its table. A table of many rows needs more than one.
+        lateness
+            By how much below the low-watermark a row still counts, such as ``10 minutes``. It corrects the table.
 
         Raises
         ------
@@ -199,8 +211,9 @@ class Queries(StoredRelations):
         >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         """
         zone = self._zone()
+        late = None if lateness is None else duration_argument("lateness", lateness)
         change = Change("create", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
-        self._record(change)
+        self._record(replace(change, lateness_us=late))
 
     def create_view(self, name: str, query: str) -> None:
         """Create a view. If a view of this name and text is there, nothing changes.
@@ -486,9 +499,9 @@ class Queries(StoredRelations):
         polars.DataFrame
             The columns ``name``, ``text``, ``weight``, and ``active``; ``reason``: why a query is not active;
             ``complete_from``: the event time from which its results lack nothing, the year 1 for all, null if that
-            is not certain or rows were late; ``late``: how many rows came too late for it; ``staleness``: how old the rows were at ``committed_at``, when its table took them last, in
-            seconds (the 99th percentile); ``waiting``: how old the oldest row is behind results that wait for a later
-            batch, in seconds.
+            is not certain or rows were late; ``late``: how many rows came too late for it; ``staleness``: how old the
+            rows were at ``committed_at``, when its table took them last, in seconds (the 99th percentile);
+            ``waiting``: how old the oldest row is behind results that wait for a later batch, in seconds.
 
         Examples
         --------

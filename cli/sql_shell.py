@@ -5,16 +5,18 @@ from __future__ import annotations
 import collections
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
+from ..conf.units import length_text
 from ..core.rows.event_times import python_rows
 from ..hosting.edits import readers_of, record
 from ..hosting.job_file import created
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
+from ..hosting.reports import QueryReport, Reports, completeness
 from ..language import bind
 from ..language.statements import (
     HELP,
@@ -37,6 +39,7 @@ from ..language.statements import (
     parse,
     split,
 )
+from ..storage.folder import folder_at
 from .status import cell
 
 if TYPE_CHECKING:
@@ -202,8 +205,9 @@ class Shell:
             case Create(name, text, True):
                 self._queries.create_view(name, text)
                 self._note(f"Created view {name}.")
-            case Create(name, text, _, weight, buckets):
-                self._queries.create(name, text, weight=weight, buckets=buckets)
+            case Create(name, text, _, weight, buckets, lateness):
+                late = length_text(lateness) if lateness else None
+                self._queries.create(name, text, weight=weight, buckets=buckets, lateness=late)
                 self._job.start()
                 self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")
             case Alter():

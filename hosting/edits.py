@@ -30,7 +30,7 @@ from .journal import (
     relation_of,
     whole_view,
 )
-from .registry import RegisteredQuery, Registry, registry_at, registry_now
+from .registry import RegisteredQuery, Registry, registered, registry_at, registry_now
 
 
 def check_folder(to: str, others: Iterable[Place]) -> None:
@@ -144,7 +144,7 @@ def checked(change: Change, registry: Registry) -> Change | None:
     if change.kind == "alter":
         return _alter(change, query, registry)
     if change.kind == "activate":
-        _check_text(query.text, query.name, query.buckets, registry, query.time_zone)
+        _check_text(query.text, query, registry)
         return None if query.active else change
     if change.kind == "deactivate":
         return _pause(change, query)
@@ -166,7 +166,7 @@ def _register(change: Change, registry: Registry) -> Change | None:
         )
     _check_free(name, "query", registry)
     _check_values(change)
-    _check_text(_text(change), name, int(change.buckets or 1), registry, change.time_zone)
+    _check_text(_text(change), registered(replace(change, name=name), 0), registry)
     return _as_numbers(change)
 
 
@@ -175,7 +175,8 @@ def _alter(change: Change, query: RegisteredQuery, registry: Registry) -> Change
         raise OptionError("nothing to alter is given", expected="a query's text, a weight, or both")
     _check_values(change)
     if change.text is not None:
-        _check_text(_text(change), query.name, query.buckets, registry, change.time_zone or query.time_zone)
+        zone = change.time_zone or query.time_zone
+        _check_text(_text(change), replace(query, time_zone=zone), registry)
     text = None if change.text == query.text else change.text
     weight = None if change.weight == query.weight else change.weight
     if text is None and weight is None:
@@ -196,11 +197,10 @@ def _pause(change: Change, query: RegisteredQuery) -> Change | None:
     return change if query.active else None
 
 
-def _check_text(text: str, name: str, buckets: int, registry: Registry, time_zone: str | None) -> None:
-    """Refuse a query that the job could not host."""
-    rehearse(
-        bind(text, registry.catalog.in_zone(time_zone or UTC)).plan, name, registry.settings.table_of(name), buckets
-    )
+def _check_text(text: str, query: RegisteredQuery, registry: Registry) -> None:
+    """Refuse a text of a query that the job could not host."""
+    plan = bind(text, query.scope(registry.catalog)).plan
+    rehearse(plan, query.name, registry.settings.table_of(query.name), query.buckets)
 
 
 def _view(change: Change, registry: Registry) -> Change | None:
@@ -366,6 +366,8 @@ def _check_values(change: Change) -> None:
         raise OptionError(f"weight={weight!r}", expected="a number above 0", hint="to stop a query, deactivate it")
     if buckets is not None and not (_number(buckets) and int(buckets) == buckets and 1 <= buckets <= _MOST_BUCKETS):
         raise OptionError(f"buckets={buckets!r}", expected=f"a whole number from 1 to {_MOST_BUCKETS}")
+    if change.lateness_us is not None and change.lateness_us < 0:
+        raise OptionError(f"lateness={change.lateness_us} µs", expected="a duration of 0 seconds or more")
 
 
 def _as_numbers(change: Change) -> Change:
@@ -487,7 +489,7 @@ def define_stream(checkpoint: str, stream: Stream, inputs: Iterable[str] = ()) -
         catalog = catalog.with_view(name, text)
     for each in registry.active.values():
         try:
-            bind(each.text, catalog.in_zone(each.time_zone))
+            bind(each.text, each.scope(catalog))
         except UpstreamError as error:
             raise OptionError(
                 f"the query '{each.name}' does not fit the new definition of '{stream.name}': {error}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
-from ..conf.errors import QueryRefusedError, SchemaError, UpstreamError
+from ..conf.errors import OptionError, QueryRefusedError, SchemaError, UpstreamError
 from ..core.rows.key import NO_KEY, Key
 from ..core.rows.text import value_texts
 from ..expressions.kinds import has_map, map_refused
@@ -23,7 +23,20 @@ from ..operators.relations.operator import FAILURES, attributed, computed
 from ..operators.relations.plan.bounds import growth_of
 from ..operators.relations.plan.common_parts import in_words, shareable
 from ..operators.relations.plan.identity import content, identity
-from ..operators.relations.plan.nodes import Changes, Copies, Latest, Node, Relation, Stream, WindowOver, walk
+from ..operators.relations.plan.nodes import (
+    Changes,
+    Copies,
+    Join,
+    Latest,
+    Node,
+    Now,
+    Relation,
+    RowWindow,
+    Session,
+    Stream,
+    WindowOver,
+    walk,
+)
 from ..operators.relations.plan.properties import Clock, clock_of, is_periodic, key_of, never_null
 from ..operators.relations.windows import check_years
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, is_hashable, to_table
@@ -195,6 +208,7 @@ class Domain:
     name: str
     streams: tuple[str, ...]  # sorted, without stored relations, which have no time
     clock: Clock
+    lateness_us: int = 0  # by how much below the low-watermark rows still count
 
 
 @dataclass(frozen=True)
@@ -248,10 +262,11 @@ class PlacedQuery:
     @classmethod
     def of(cls, registered: RegisteredQuery, shards: int) -> PlacedQuery:
         result, plan, placement = _divided(registered.query.plan)
-        streams = tuple(sorted({each.name for each in walk(plan) if isinstance(each, Stream) and not each.static}))
+        found = {each.name: each for each in walk(plan) if isinstance(each, Stream) and not each.static}
+        streams, lateness = tuple(sorted(found)), max((each.lateness_us for each in found.values()), default=0)
         clock = clock_of(plan)
         # Results at the multiples of a period may need several batches; other queries must not wait for them.
-        domain = Domain(named("domain", streams, clock, is_periodic(plan)), streams, clock)
+        domain = Domain(named("domain", streams, clock, is_periodic(plan), lateness), streams, clock, lateness)
         gathered = placement.gathered_in(shards)
         fragments = tuple(_fragment(each, domain, gathered, shards) for each in placement.fragments)
         alone = placement.second is not None and all(each.onward == () for each in fragments)
@@ -271,7 +286,7 @@ def _fragment(fragment: Fragment, domain: Domain, gathered: int, shards: int) ->
     for each in fragment.routes:
         shard = None if each.by else first
         newest = domain.clock == "arrival" and _takes_newest(fragment.plan, each.stream)
-        name = named("routing", identity(each.stream), content(each.by), shard, newest)
+        name = named("routing", identity(replace(each.stream, lateness_us=0)), content(each.by), shard, newest)
         routes.append(PlacedRoute(name, each.stream, each.by, shard, newest))
     group = named("group", domain.name, sorted((each.stream.name, each.name) for each in routes))
     onward, every_change = fragment.onward, fragment.every_change
@@ -303,6 +318,7 @@ def _rehearse(plan: Relation | Changes, name: str, location: str, buckets: int) 
         result, shared, placement = _divided(plan)
         _compile(shared, placement, collapse=result.kind == "latest")
         _check_constants(shared)
+        _check_lateness(plan)
         _check_types(plan)
         layout_of(result.table(0, name, location, buckets))
     except UpstreamError as error:
@@ -326,6 +342,22 @@ def _check_types(plan: Relation | Changes) -> None:
             )
         if has_map(each.type):
             raise map_refused(each.name, each.type)
+
+
+def _check_lateness(plan: Node) -> None:
+    """Raise OptionError if rows of a plan that came in time may depend on late ones, or its results on their order."""
+    if not any(isinstance(each, Stream) and each.lateness_us for each in walk(plan)):
+        return
+    kinds = Session, RowWindow, Latest, Now
+    for node in walk(plan):
+        window = isinstance(node, WindowOver) and isinstance(node.window, kinds)
+        if window or isinstance(node, Changes) or (isinstance(node, Join) and node.as_of is not None):
+            raise OptionError(
+                "lateness of a query whose results cannot be corrected",
+                expected="streams without windows, or RANGE, HOP and TUMBLE; no EMIT or ISTREAM, session, newest rows, "
+                "OVER by time, or ASOF JOIN",
+                hint="leave lateness out, and give the source dead_letter_rows = 'late', or a longer watermark delay",
+            )
 
 
 def _check_constants(plan: Node) -> None:

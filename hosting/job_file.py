@@ -9,6 +9,7 @@ from typing import Literal
 from ..conf.column_names import quoted_text
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
+from ..conf.units import length_text
 from ..expressions.kinds import UTC
 from ..language import Query, bind
 from ..language.catalog import Catalog, function_of
@@ -178,10 +179,10 @@ def _plans(creates: Sequence[Create], catalog: Catalog, registry: Registry, time
         check_name(each.name, "a query")
         if each.name.lower() in (name.lower() for name in (*catalog.names(), *catalog.functions)):
             raise OptionError(f"the name '{each.name}' is taken by a stream, a table, a view or a function")
-        there = registry.queries.get(each.name)
-        query = bind(each.text, catalog.in_zone(time_zone or UTC if there is None else there.time_zone))
+        there, scope = registry.queries.get(each.name), catalog.with_lateness(each.lateness_us)
+        query = bind(each.text, scope.in_zone(time_zone or UTC if there is None else there.time_zone))
         if there is not None and each.text != there.text and not _same(query, there):
-            query = bind(each.text, catalog.in_zone(time_zone or UTC))
+            query = bind(each.text, scope.in_zone(time_zone or UTC))
         found[each.name] = query
         rehearse(found[each.name].plan, each.name, registry.settings.table_of(each.name), each.buckets)
     return found
@@ -288,16 +289,20 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
     if there is None:
         change = Change(
             "create", name, wanted.text, weight=wanted.weight, active=True, buckets=wanted.buckets,
-            time_zone=time_zone,
+            time_zone=time_zone, lateness_us=wanted.lateness_us or None,
         )  # fmt: skip
         yield Difference("create", kind, name, f"its table: {registry.settings.table_of(name)}", change)
         return
-    if there.buckets != wanted.buckets:
-        raise OptionError(
-            f"'{name}' has {there.buckets} buckets, and the file has {wanted.buckets}",
-            expected="the same for the life of a table",
-            hint="give it another name, or drop it with its table first",
-        )
+    for what, kept, given in (
+        ("buckets", there.buckets, wanted.buckets),
+        ("lateness", length_text(there.lateness_us), length_text(wanted.lateness_us)),
+    ):
+        if kept != given:
+            raise OptionError(
+                f"'{name}' has {what} = {kept}, and the file has {given}",
+                expected="the same for the life of a table",
+                hint="give it another name, or drop it with its table first",
+            )
     texts = wanted.text != there.text and not _same(query, there)
     details = ["another text; it restarts"] if texts else []
     if wanted.weight != there.weight:
@@ -326,5 +331,6 @@ def created(name: str, registry: Registry) -> str:
         return ended(f"CREATE VIEW {quoted_name(spelled)} AS\n{catalog.views[spelled]}")
     query = registry.queries[spelled]
     given = [f"weight = {query.weight:g}"] * (query.weight != 1) + [f"buckets = {query.buckets}"] * (query.buckets != 1)
+    given += [f"lateness = '{length_text(query.lateness_us)}'"] * (query.lateness_us != 0)
     options = f" WITH ({', '.join(given)})" if given else ""
     return ended(f"CREATE MATERIALIZED VIEW {quoted_name(spelled)}{options} AS\n{query.text}")

@@ -40,6 +40,7 @@ class Change:
     weight: float | None = None  # set by ``create`` and ``alter``
     active: bool | None = None  # run at once (``create``)
     buckets: int | None = None  # number of parts of the table (``create``)
+    lateness_us: int | None = None  # by how much below the low-watermark rows still count (``create``)
     reason: str | None = None  # of a deactivation or failure
     kept_since_us: int | None = None  # when ``deactivate`` was asked to keep the state
     id: int | None = None  # failed incarnation; a later one of the query is not affected

@@ -21,8 +21,8 @@ _NAMED = 5
 class LateRows:
     """The late rows of a batch in one shard, for the queries by the clock of event time.
 
-    A row is late for a domain if its time is below the domain's low-watermark before the batch. Each route has all rows
-    of its stream, so the rows of one route are counted and kept.
+    A row is late for a domain if its time is below the domain's low-watermark before the batch, less the lateness. Each
+    route has all rows of its stream, so the rows of one route are counted and kept.
     """
 
     def __init__(self, plan: HostPlan, moments: Mapping[str, BatchContext], rows: Mapping[str, pa.Table]) -> None:
@@ -34,7 +34,7 @@ class LateRows:
             domain, before = query.domain, moments[query.domain.name].before
             if domain.clock != "event" or before is None:
                 continue
-            self._least[domain.name] = before
+            self._least[domain.name] = max(before - domain.lateness_us, LOWEST)
             for route in (route for each in query.fragments for route in each.routes if not route.stream.static):
                 name = route.stream.name
                 self._domains.setdefault(name, {})[domain.name] = domain

@@ -36,11 +36,16 @@ class RegisteredQuery:
     bound: Query | None = field(default=None, compare=False, repr=False)  # its plan; certain only for active queries
     time_zone: str = UTC  # of its expressions
     kept_since_us: int | None = None  # since when it is paused with its state kept up to date
+    lateness_us: int = 0  # by how much below the low-watermark rows still count
 
     @property
     def runs(self) -> bool:
         """True if it is evaluated, even if its table is not written."""
         return self.active or self.kept_since_us is not None
+
+    def scope(self, catalog: Catalog) -> Catalog:
+        """Return a catalog as the query reads it."""
+        return catalog.in_zone(self.time_zone).with_lateness(self.lateness_us)
 
     @property
     def query(self) -> Query:
@@ -89,7 +94,7 @@ class RegistryTexts:
                 elif change.kind == "table":
                     relations[change.name] = relation_of(change)
                 elif change.kind == "create":
-                    entries[change.name] = _registered(change, new)
+                    entries[change.name] = registered(change, new)
                 elif change.kind == "drop":
                     gone = entries.pop(change.name, None)
                     if gone is not None and change.delete_table:
@@ -110,10 +115,12 @@ class RegistryTexts:
         )
 
 
-def _registered(change: Change, version: int) -> RegisteredQuery:
+def registered(change: Change, version: int) -> RegisteredQuery:
+    """Return the query that a change creates."""
     weight = 1.0 if change.weight is None else change.weight
     active, buckets, zone = change.active is not False, change.buckets or 1, change.time_zone or UTC
-    return RegisteredQuery(version, change.name, change.text or "", weight, active, buckets=buckets, time_zone=zone)
+    query = RegisteredQuery(version, change.name, change.text or "", weight, active, buckets=buckets, time_zone=zone)
+    return replace(query, lateness_us=change.lateness_us or 0)
 
 
 def _changed(entry: RegisteredQuery, change: Change, version: int) -> RegisteredQuery:
@@ -277,7 +284,7 @@ def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
     from ..operators.relations.operator import FAILURES, attributed
 
     try:
-        return replace(query, bound=bind(query.text, catalog.in_zone(query.time_zone)))
+        return replace(query, bound=bind(query.text, query.scope(catalog)))
     except FAILURES as error:
         return replace(query, active=False, kept_since_us=None, reason=str(attributed(error)))
 

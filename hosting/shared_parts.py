@@ -22,8 +22,9 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
     default.
     """
     name = found(query, registry.queries)
-    zone = time_zone or UTC if name is None else registry.queries[name].time_zone
-    bound = bind(text_of(query, registry), registry.catalog.in_zone(zone))
+    catalog = registry.catalog
+    scope = catalog.in_zone(time_zone or UTC) if name is None else registry.queries[name].scope(catalog)
+    bound = bind(text_of(query, registry), scope)
     return plan_text(bound, shared_parts(bound, registry, name))
 
 

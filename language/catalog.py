@@ -80,6 +80,15 @@ class Catalog:
     def in_zone(self, time_zone: str) -> Catalog:
         return self if time_zone == self.time_zone else replace(self, time_zone=time_zone)
 
+    def with_lateness(self, lateness_us: int) -> Catalog:
+        """Return a catalog in whose streams a row counts up to so much below the low-watermark."""
+        if not lateness_us:
+            return self
+        streams = {
+            name: each if each.static else replace(each, lateness_us=lateness_us) for name, each in self.streams.items()
+        }
+        return replace(self, streams=streams)
+
     def with_stream(self, stream: Stream) -> Catalog:
         """Return a catalog with a stream added; refuse a taken name, and a key or event time that does not fit."""
         self._free(stream.name)

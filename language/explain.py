@@ -174,7 +174,8 @@ def _head(node: Node) -> str:
         if node.static:
             return f"Relation {node.name} (stored{f', {node.table}' if node.table is not None else ''})"
         key = f"{'updates' if node.updates else 'key'} by {', '.join(node.key)}, " if node.key else ""
-        return f"Stream {node.name} ({key}time {node.event_time})"
+        late = f", lateness {length_text(node.lateness_us)}" if node.lateness_us else ""
+        return f"Stream {node.name} ({key}time {node.event_time}{late})"
     if isinstance(node, WindowOver):
         return _window(node)
     if isinstance(node, Sample):

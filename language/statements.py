@@ -15,6 +15,7 @@ from sqlglot.tokenizer_core import TokenType as T
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import source_address
+from ..conf.options import duration_argument
 from ..conf.secrets import check_address, is_secret
 from ..expressions.reader import STRINGS, SparkWords
 
@@ -24,7 +25,8 @@ CREATE SOURCE name FROM 'path' WITH (key = 'column', event_time = 'column', opti
                                               declare a stream, before the job starts
 CREATE TABLE name FROM 'path';                name a Delta table, as it is now; REFRESH TABLE name; reads it again
 CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOLDER/name
-  … name WITH (weight = 2, buckets = 4) AS …    with a share under overload, and a number of parts
+  … name WITH (weight = 2, buckets = 4, lateness = '5 minutes') AS …
+                                              with a share under overload, parts, and time for late rows
 CREATE FUNCTION name(column DOUBLE, …) RETURNS DOUBLE AS 'module:function';
                                               declare a function in Python over Arrow arrays
 CREATE VIEW name AS query;                    give a query a name, to be used in others
@@ -104,6 +106,7 @@ class Create:
     view: bool = False
     weight: float = 1.0
     buckets: int = 1
+    lateness_us: int = 0
     statement: str = field(default="", compare=False)  # as written
 
 
@@ -177,6 +180,7 @@ _NUMBERS = ("weight", "buckets")
 _QUEUE = "CREATE SOURCE … WITH (queue = 'in-place', queue.budget = 10000, queue.access_interval = '10 seconds')"
 _ELSEWHERE = {
     **dict.fromkeys(("queue", "budget", "batch_budget", "access_interval"), f"a source has it: {_QUEUE}"),
+    "lateness": "it is fixed: create the view under another name, WITH (lateness = '10 minutes')",
     "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",
     "dead_letters": "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')",
     **dict.fromkeys(("late", "dead_letter_rows"), "a source has it: CREATE SOURCE … WITH (dead_letter_rows = 'late')"),
@@ -328,13 +332,31 @@ def _create(words: _Words, text: str) -> Definition:
     if kind == "TABLE":
         words.take("FROM")
         return words.end(CreateTable(name, check_address(words.text()), text))
-    numbers = words.numbers("WITH", *_NUMBERS) if kind != "VIEW" and words.given("WITH") else {}
+    options = words.options() if kind != "VIEW" and words.given("WITH") else {}
+    lateness = next((options.pop(each) for each in [*options] if each.lower() == "lateness"), "0 seconds")
+    numbers = _numbers(options, "WITH", *_NUMBERS, "lateness")
     words.take("AS")
     query = words.rest("a query")
     weight, buckets = numbers.get("weight", 1.0), numbers.get("buckets", 1.0)
     if buckets != int(buckets):
         raise OptionError(f"buckets = {buckets:g}", expected="a whole number")
-    return Create(name, query, kind == "VIEW", weight, int(buckets), text)
+    return Create(
+        name, query, kind == "VIEW", weight, int(buckets), duration_argument("lateness", lateness), statement=text
+    )
+
+
+def _numbers(options: Mapping[str, str | Environment], word: str, *names: str) -> dict[str, float]:
+    """Return options that are numbers."""
+    found: dict[str, float] = {}
+    for name, value in options.items():
+        if name.lower() not in names:
+            hint = _ELSEWHERE.get(name.lower().partition(".")[0], "")
+            raise OptionError(f"{word} (… {name} …)", expected=" or ".join(names), hint=hint)
+        try:
+            found[name.lower()] = float(value)  # pyright: ignore[reportArgumentType]
+        except (ValueError, TypeError):
+            raise OptionError(f"{name} = {value!r}", expected="a number") from None
+    return found
 
 
 def _names_its_key(path: str | None, options: Mapping[str, str | Environment]) -> bool:
@@ -358,7 +380,7 @@ def _alter(words: _Words) -> Alter:
     if words.given("RESUME"):
         return words.end(Alter(name, active=True))
     words.take("SET")
-    return words.end(Alter(name, weight=words.numbers("SET", "weight")["weight"]))
+    return words.end(Alter(name, weight=_numbers(words.options(), "SET", "weight")["weight"]))
 
 
 def _semicolon(text: str) -> int | None:
@@ -453,22 +475,6 @@ class _Words:
         while self._is_text():
             found += self._tokens[self._at].text
             self._at += 1
-        return found
-
-    def numbers(self, word: str, *names: str) -> dict[str, float]:
-        """Take ``(name = number, …)``."""
-        found: dict[str, float] = {}
-        for name, value in self.options().items():
-            if name.lower() not in names:
-                raise OptionError(
-                    f"{word} (… {name} …)",
-                    expected=" or ".join(names),
-                    hint=_ELSEWHERE.get(name.lower().partition(".")[0], ""),
-                )
-            try:
-                found[name.lower()] = float(value)  # pyright: ignore[reportArgumentType]
-            except (ValueError, TypeError):
-                raise OptionError(f"{name} = {value!r}", expected="a number") from None
         return found
 
     def options(self) -> dict[str, str | Environment]:

@@ -418,4 +418,4 @@ def bound_query(name: str, registry: Registry) -> Query:
     from ..language import bind
 
     query = registry.queries[name]
-    return query.bound if query.bound is not None else bind(query.text, registry.catalog.in_zone(query.time_zone))
+    return query.bound if query.bound is not None else bind(query.text, query.scope(registry.catalog))

@@ -129,8 +129,8 @@ def _rows_of(node: Node) -> str:
 def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:
     match node:
         case Stream(name, schema):
-            event_time = "" if node.static else node.event_time
-            return StreamSource(name, schema, event_time, state, any_time=clock == "arrival")
+            event_time, lateness = "" if node.static else node.event_time, node.lateness_us
+            return StreamSource(name, schema, event_time, state, any_time=clock == "arrival", lateness_us=lateness)
         case Sample(source, percent, seed):
             stream = digest(source.name if isinstance(source, Stream) else source, 15)
             return SampleOperator(source.schema, percent, seed, stream)

@@ -16,7 +16,19 @@ from .functions import ADDED, DISTINCT_COUNT, EXTREME, AggregateCall, Columns
 from .operator import Evaluable, computed
 from .plan.aggregates import error_of
 from .plan.identity import content, digest, identity, remembered
-from .plan.nodes import Aggregation, GroupAggregates, Hop, Node, Project, StreamNode, TimeRange, Where, WindowOver, walk
+from .plan.nodes import (
+    Aggregation,
+    GroupAggregates,
+    Hop,
+    Node,
+    Project,
+    Stream,
+    StreamNode,
+    TimeRange,
+    Where,
+    WindowOver,
+    walk,
+)
 from .slices import Measure, SliceDemand, Slices
 from .slices_windows import WindowAggregates
 
@@ -67,6 +79,8 @@ def _shape_of(node: Node, given: Collection[Node]) -> SliceShape | None:
         source = source.source
     if not isinstance(source, WindowOver) or source in given:
         return None
+    if isinstance(source.origin, Stream) and source.origin.lateness_us:
+        return None  # a slice that a window has left takes no row
     window = source.window
     if isinstance(window, TimeRange) and window.slide_us is not None:
         range_us, slide_us, shift_us = window.range_us, window.slide_us, 0

@@ -29,16 +29,24 @@ def stream_schema(schema: pa.Schema) -> pa.Schema:
 class StreamSource(Operator):
     """A stream of the catalog. Rows may come in any order.
 
-    Rows without a time are late, and so are those below the low-watermark unless ``any_time`` is set.
+    Rows without a time are late, and so are those below the low-watermark by more than ``lateness_us`` unless
+    ``any_time`` is set. A window lets a row that counts in spite of its time enter just before the step.
     ``event_time`` is a column of timestamps or whole microseconds. It is "" for a stored relation, whose rows all come
     in the first step that has some.
     """
 
     def __init__(
-        self, name: str, schema: pa.Schema, event_time: str, state: OperatorState, *, any_time: bool = False
+        self,
+        name: str,
+        schema: pa.Schema,
+        event_time: str,
+        state: OperatorState,
+        *,
+        any_time: bool = False,
+        lateness_us: int = 0,
     ) -> None:
         super().__init__(stream_schema(schema))
-        self._any_time = any_time
+        self._any_time, self._lateness = any_time, lateness_us
         self.name = name
         self._columns = schema.names
         self._event_time = event_time
@@ -76,8 +84,8 @@ class StreamSource(Operator):
         times = self._time(rows, span)
         rows = rows.hstack([times, pl.Series(WEIGHT, np.ones(rows.height, dtype=np.int64))])
         least = span.before if self._event_time or begin else span.start
-        if self._any_time and self._event_time:
-            least = LOWEST
+        if self._event_time:
+            least = LOWEST if self._any_time else max(least - self._lateness, LOWEST)
         in_time = times.is_not_null() & (times >= least)
         if not in_time.all():
             self._late, rows = rows.filter(~in_time), rows.filter(in_time)

@@ -76,7 +76,7 @@ class TimeWindow(WaitingOperator):
         due = self._pending.take(span.until)
         if rows.height == 0 and due.height == 0:
             return self.nothing
-        came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns)
+        came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns, span.start)
         entering = pl.concat([due.filter(pl.col(WEIGHT) > 0), came.filter(pl.col(TIME) < span.until)])
         if span.net:
             entering = entering.filter(pl.col(_LEAVES) >= span.until)
@@ -100,10 +100,10 @@ class TimeWindow(WaitingOperator):
     def complete_from(self, since: int) -> int | None:
         return None if self._range is None else since + self._range + (self._slide or 0)
 
-    def _entering(self, rows: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    def _entering(self, rows: pl.DataFrame, columns: list[str], start: int) -> pl.DataFrame:
         times = int64s(rows, TIME)
         at = times + self._shift
-        enters = next_multiple(at, self._slide)
+        enters = np.maximum(next_multiple(at, self._slide), start)
         ends = None if self._range is None else next_multiple(at + self._range, self._slide)
         leaves = np.full(rows.height, HIGHEST) if ends is None else ends
         rows = rows.with_columns(pl.Series(TIME, enters), pl.Series(_LEAVES, leaves)).select(columns)
@@ -131,21 +131,25 @@ class HopWindow(WaitingOperator):
             return self.nothing
         rows = rows.filter(~pl.col(TOMBSTONE))
         at = int64s(rows, TIME) + 1
-        came = rows.with_columns(pl.Series(TIME, next_multiple(at, self._slide)), pl.Series(_AT, at))
-        due = pl.concat([due, came.select(due.columns).filter(pl.col(TIME) < self._last(came))])
+        # A row that is late enters the window of now, which ended last.
+        enters = np.maximum(next_multiple(at, self._slide), span.start // self._slide * self._slide)
+        came = rows.with_columns(pl.Series(TIME, enters), pl.Series(_AT, at))
+        first = next_multiple(int64s(due, _AT), self._slide)
+        came = came.select(due.columns).filter(pl.col(TIME) < self._last(came))
+        first = np.concatenate([first, int64s(came, TIME)])
+        due = pl.concat([due, came])
         following, last = int64s(due, TIME), self._last(due)
         # A row changes at each multiple from its next one to its last; those below the low-watermark are due.
         end = np.minimum(last, -(-span.until // self._slide) * self._slide - self._slide)
         changes = np.maximum((end - following) // self._slide + 1, 0)
         if span.net:
-            return self._moved_once(due, following, last, changes, span)
+            return self._moved_once(due, first, following, last, changes, span)
         which, number = expanded(np.zeros(len(changes), dtype=np.int64), changes)
         times = following[which] + number * self._slide
-        first = next_multiple(int64s(due, _AT), self._slide)[which]
-        enters, leaves = times < last[which], times > first
+        enters, leaves = times < last[which], times > first[which]
         moved = pl.concat(
             [
-                self._windows(due[which[enters]], times[enters], times[enters], 1),
+                self._windows(due[which[enters]], np.maximum(times[enters], span.start), times[enters], 1),
                 self._windows(due[which[leaves]], times[leaves], times[leaves] - self._slide, -1),
             ]
         )
@@ -153,12 +157,12 @@ class HopWindow(WaitingOperator):
         return consolidated(moved)
 
     def _moved_once(
-        self, due: pl.DataFrame, following: Int64s, last: Int64s, changes: Int64s, span: Span
+        self, due: pl.DataFrame, first: Int64s, following: Int64s, last: Int64s, changes: Int64s, span: Span
     ) -> pl.DataFrame:
         """Return the net change: each row leaves its old window and enters its current one."""
         now = following + (changes - 1) * self._slide
         moves = changes > 0
-        leaves = moves & (following > next_multiple(int64s(due, _AT), self._slide))
+        leaves = moves & (following > first)
         enters = moves & (now < last)
         self._wait(due, now + self._slide, last)
         time = np.full(due.height, span.until - 1)

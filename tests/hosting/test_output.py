@@ -14,7 +14,6 @@ from kit.hosting import Versions, result_table
 from upstream.conf.errors import QueryError
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM
-from upstream.hosting.evaluations import PlanEvaluation, StepResult
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import Outbox
 from upstream.hosting.output import (

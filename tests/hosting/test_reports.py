@@ -14,6 +14,7 @@ from upstream.hosting.reports import (
     QueryCost,
     QueryReport,
     Reports,
+    completeness,
     cost_with_slices,
     listed,
     part_costs,
@@ -124,7 +125,7 @@ def test_queries_are_listed_in_the_order_of_registration(tmp_path):
         registry = register(checkpoint, name)
     assert listed(registry, {}, 0)["name"].to_list() == ["z", "a", "m"]
     registry = record(checkpoint, Change("fail", "z", reason="overflow", id=1))
-    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, None, None, None)
+    assert listed(registry, {}, 0).row(0) == ("z", COUNTS, 1.0, False, "overflow", None, 0, None, None, None)
     assert record(checkpoint, Change("alter", "z", weight=2)).queries.keys() == registry.queries.keys()
 
 
@@ -144,8 +145,17 @@ def test_reports_are_those_of_the_incarnation_and_results_that_wait_become_older
         ("c", None, 1.5, 0.0),
         ("d", None, None, None),
     ]
+    late = listed(registry, {2: QueryReport(complete_from=-(1 << 62), late=3)}, 0)
+    assert late.select("complete_from", "late").row(1) == (None, 3)
+    texts = {count: completeness(QueryReport(complete_from=-(1 << 62), late=count)) for count in (0, 1, 3)}
+    assert texts == {
+        0: "the beginning",
+        1: "the beginning, but for 1 late row",
+        3: "the beginning, but for 3 late rows",
+    }
+    assert completeness(QueryReport(late=2)) == "unknown, but for 2 late rows"
     assert listed(registry, reports, 5_500_000)["committed_at"][2] == datetime(1970, 1, 1, 0, 0, 5, tzinfo=timezone.utc)
     again = record(checkpoint, Change("alter", "a", FAST))
-    assert listed(again, reports, 0).row(0)[-4:] == (None,) * 4, "it has begun again"
+    assert listed(again, reports, 0).row(0)[-5:] == (None, 0, None, None, None), "it has begun again"
     resting = record(checkpoint, Change("deactivate", "c"))
     assert listed(resting, reports, 7_000_000).row(2)[-1] is None

@@ -34,7 +34,7 @@ class LocalHost:
     """Runs the batches of hosted queries with the classes that Spark runs, over stores in memory.
 
     With `shuffle`, rows reach a shard in random order, since Spark guarantees none; by default, in the order sent.
-    Shards report below the `checkpoint`.
+    Shards report below the `checkpoint`. `letters` has the table for the late rows of a stream.
     """
 
     def __init__(
@@ -43,10 +43,12 @@ class LocalHost:
         shards: int,
         shuffle: random.Random | None = None,
         checkpoint: str | None = None,
+        letters: Mapping[str, str] | None = None,
     ) -> None:
         self._plans = HostPlans(registry_of, range(shards))
         self._shuffle = shuffle
         self._checkpoint = checkpoint
+        self._letters = letters
         self.first = [DictStore() for _ in range(shards)]
         """The state of each shard of the first stage."""
         self.second = [DictStore() for _ in range(shards)]
@@ -66,13 +68,15 @@ class LocalHost:
             step = ScanStep(lambda: command, self._plans, stream)
             for table in tables:
                 sent += _rows(step(iter(table.to_batches())))
-        between = self._stage(FirstStage(lambda: command, self._plans, None, self._checkpoint), self.first, sent)
+        between = self._stage(
+            FirstStage(lambda: command, self._plans, None, self._checkpoint, self._letters), self.first, sent
+        )
         results = self._stage(SecondStage(lambda: command, self._plans, self._checkpoint), self.second, between)
         return [OutputRow(OutputControl.of(each.control), each.frame) for each in results]
 
     def snapshot(self, shuffle: random.Random | None = None) -> LocalHost:
         """Return a host with a copy of the state, like a restarted job."""
-        again = LocalHost(self._plans.registry_of, len(self.first), shuffle)
+        again = LocalHost(self._plans.registry_of, len(self.first), shuffle, letters=self._letters)
         for mine, other in zip([*self.first, *self.second], [*again.first, *again.second], strict=True):
             other.values.update(mine.values)
         return again

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from kit import golden
 
-from upstream.hosting.host_plan import PlacedQuery
+from upstream.hosting.host_plan import HostPlan, PlacedQuery
 from upstream.hosting.registry import RegisteredQuery, Registry
 from upstream.hosting.reports import QueryReport
 
 from .hosted_inputs import HostedInputs
-from .hosted_oracle import BEFORE, Answers, Contents, Watermarks, plain, relation, windows_in, with_views
+from .hosted_oracle import BEFORE, Answers, Contents, Domain, Watermarks, plain, relation, windows_in, with_views
 from .hosted_process import HostProcess
 from .hosted_queries import REASONS
+from .hosted_rows import STREAMS
 from .sinks import Names, files_in
 from .stages import MismatchError
 
@@ -53,6 +55,8 @@ class HostedChecks:
         self._names: dict[str, Names] = {}
         self._readers: dict[str, DeltaTable] = {}
         self._deleted: dict[str, int] = {}
+        self._letters: Contents = Counter()
+        self._late: Counter[int] = Counter()
         self.left_behind: set[str] = set()
         self.compared = 0
 
@@ -65,25 +69,25 @@ class HostedChecks:
         registered = {each.id: each for each in registry.queries.values()}
         views, models = registry.catalog.views, process.models_at(plan.version)
         self._forget_deleted(registry)
-        wanted = {each.domain.streams for each in plan.queries.values()}
-        self._watermarks.take(self._inputs.taken[batch], wanted)
+        self._watermarks.take(self._inputs.taken[batch], {_domain(each) for each in plan.queries.values()})
+        self._expect_letters(batch, plan)
         failed, served, reports = process.failed(batch), process.served(batch), process.reports()
         untouched = set(self._held)
-        groups: dict[tuple[tuple[str, ...], str], list[PlacedQuery]] = {}
+        groups: dict[tuple[Domain, str], list[PlacedQuery]] = {}
         for number, query in plan.queries.items():
             text = with_views(registered[number].text, views)
             self._known.setdefault(number, Incarnation(text, batch, set(range(batch + 1))))
             if number in failed:
                 self._may_fail(registered[number], failed[number])
             else:
-                groups.setdefault((query.domain.streams, query.domain.clock), []).append(query)
+                groups.setdefault((_domain(query), query.domain.clock), []).append(query)
                 untouched.discard(query.name)
         if plan.refused:
             raise MismatchError(f"queries are refused: {plan.refused}")
-        for (streams, clock), queries in groups.items():
-            late = self._watermarks.late[streams] if clock == "event" else set[int]()
+        for (domain, clock), queries in groups.items():
+            late = self._watermarks.late[domain] if clock == "event" else set[int]()
             answers = Answers(self._inputs.rows(), late, {"models": models})
-            low = self._watermarks.reached[streams]
+            low = self._watermarks.reached[domain]
             for query in queries:
                 arrival, report = clock == "arrival", reports.get(query.id)
                 self._look_at(query, answers, low, batch, report, arrival, served)
@@ -99,6 +103,26 @@ class HostedChecks:
     def forgive(self) -> None:
         """A process died: what lies in the folders may stay without a name."""
         self.left_behind |= {f"{path.name}/{each}" for path in self._process.lake.glob("*") for each in files_in(path)}
+
+    def _expect_letters(self, batch: int, plan: HostPlan) -> None:
+        queries = [each for each in plan.queries.values() if each.domain.clock == "event"]
+        for row in self._inputs.taken[batch].rows:
+            missed = [each for each in queries if row.seq in self._watermarks.late[_domain(each)]]
+            if missed:
+                self._late.update(each.id for each in missed)
+                self._letters[batch, row.stream, row.time, ", ".join(sorted(each.name for each in missed))] += 1
+
+    def _check_letters(self) -> None:
+        found: Contents = Counter()
+        if self._letters or Path(self._process.letters).exists():
+            for each in DeltaTable(self._process.letters).to_pyarrow_table().to_pylist():
+                values = json.loads(each["payload"])
+                moment = datetime.fromisoformat(values[STREAMS[each["origin"]].event_time]).astimezone(timezone.utc)
+                names = each["reason"].removeprefix("late for ").partition(":")[0]
+                found[each["batch"], each["origin"], plain(moment), names] += 1
+        if found != self._letters:
+            lacks, more = _shown(self._letters - found), _shown(found - self._letters)
+            raise MismatchError(f"the dead letters lack {lacks}; have beyond that {more}")
 
     def _forget_deleted(self, registry: Registry) -> None:
         """Expect nothing of the tables that were deleted with their queries; those of later queries start over."""
@@ -134,6 +158,8 @@ class HostedChecks:
         served: frozenset[int] | None,
     ) -> None:
         known, begun = self._known[query.id], report is not None and report.begun
+        if (0 if report is None else report.late) != self._late[query.id]:
+            raise MismatchError(f"{query.name} has {report}, and {self._late[query.id]} rows were late")
         if not arrival and begun != (low is not None):
             raise MismatchError(f"{query.name} has begun: {begun}, and the low-watermark is {low}")
         tau = None if arrival else (low or 0) - 1
@@ -236,7 +262,8 @@ class HostedChecks:
         return {"active": active, **{name: golden.digest(self._contents(name).elements()) for name in tables}}
 
     def on_end(self) -> None:
-        """Each table has each batch in one commit at most."""
+        """Each table has each batch in one commit at most; each late row is one dead letter, for whom it was late."""
+        self._check_letters()
         for path in self._process.lake.glob("*"):
             numbers: list[int] = []
             for entry in sorted((path / "_delta_log").glob("*.json")):
@@ -246,6 +273,10 @@ class HostedChecks:
                 numbers += own[:1]
             if numbers != sorted(set(numbers)):
                 raise MismatchError(f"the table of {path.name} has batches twice, or out of order: {numbers}")
+
+
+def _domain(query: PlacedQuery) -> Domain:
+    return query.domain.streams, query.domain.lateness_us
 
 
 def _mended(text: str) -> str:

@@ -14,6 +14,8 @@ from kit import evaluated
 from .hosted_rows import STREAMS, Row, Taken
 
 Contents = Counter[tuple[Any, ...]]
+Domain = tuple[tuple[str, ...], int]
+"""The streams of some queries, and by how much below the low-watermark their rows still count, in µs."""
 _MINUTE = 60_000_000
 _OWN = [(f"__{name}", pa.int64()) for name in ("time", "seq", "batch")] + [("__deleted", pa.bool_())]
 _HOP = r"HOP\((?P<hopped>\w+), t, INTERVAL '(?P<hop>\d+)' MINUTE, INTERVAL '(?P<size>\d+)' MINUTE\)"
@@ -39,16 +41,16 @@ class Watermarks:
 
     def __init__(self) -> None:
         self._bounds: dict[str, dict[str, int]] = {name: {} for name in STREAMS}
-        self.reached: dict[tuple[str, ...], int | None] = {}
-        self.late: dict[tuple[str, ...], set[int]] = {}
+        self.reached: dict[Domain, int | None] = {}
+        self.late: dict[Domain, set[int]] = {}
 
-    def take(self, taken: Taken, wanted: set[tuple[str, ...]]) -> None:
+    def take(self, taken: Taken, wanted: set[Domain]) -> None:
         """Take a batch; rows below what was reached before it are late."""
         before = {domain: self._low(domain) for domain in wanted}
         for domain, low in before.items():
             late = self.late.setdefault(domain, set())
             if low is not None:
-                late |= {row.seq for row in taken.rows if row.stream in domain and row.time < low}
+                late |= {row.seq for row in taken.rows if row.stream in domain[0] and row.time < low - domain[1]}
         for stream, bounds in taken.bounds.items():
             for feed, bound in bounds.items():
                 self._bounds[stream][feed] = max(bound, self._bounds[stream].get(feed, bound))
@@ -58,11 +60,11 @@ class Watermarks:
             low = self._low(domain)
             self.reached[domain] = low if low is None or passed is None else max(low, passed)
 
-    def _low(self, domain: tuple[str, ...]) -> int | None:
+    def _low(self, domain: Domain) -> int | None:
         reached = self.reached.get(domain)
-        if not all(self._bounds[stream] for stream in domain):
+        if not all(self._bounds[stream] for stream in domain[0]):
             return reached
-        low = min(min(self._bounds[stream].values()) for stream in domain)
+        low = min(min(self._bounds[stream].values()) for stream in domain[0])
         return low if reached is None else max(low, reached)
 
 

@@ -101,7 +101,9 @@ class HostProcess:
         self.commits = 0
         self._left: dict[int, list[OutputRow]] = {}
         self.start(forgets=True)
-        self._states = [LocalHost(self.plans.registry_of, shards)]
+        self.letters = str(folder / "letters")
+        letters = dict.fromkeys(STREAMS, self.letters)
+        self._states = [LocalHost(self.plans.registry_of, shards, letters=letters)]
 
     def start(self, *, forgets: bool) -> None:
         """Start the query again, in a new process or in one that keeps what it has in memory."""

@@ -144,7 +144,7 @@ def _names(expressions: Sequence[Expression]) -> str:
 def _growth(node: Node, states: list[StateBound]) -> Growth:
     if isinstance(node, Stream):
         states.append(StateBound(node, ""))
-        clocks = {} if node.static else {node.event_time: 0}
+        clocks = {} if node.static else {node.event_time: node.lateness_us}
         return Growth(static=node.static, times=frozenset(clocks), clocks=clocks)
     if isinstance(node, ConstantRow):
         states.append(StateBound(node, ""))
@@ -216,7 +216,8 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         )
         if window.columns:
             times = times | {"window_start", "window_end"}
-            bounds = {"window_start": window.size_us, "window_end": 0}
+            most = max(inner.clocks.values(), default=0)
+            bounds = {"window_start": window.size_us + most, "window_end": most}
     elif isinstance(window, Session):
         _refuse_times(window.partition, inner, node)
         gap = length_text(window.gap_us)

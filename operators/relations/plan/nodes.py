@@ -126,6 +126,7 @@ class Stream(RelationNode):
     static: bool = False
     table: StoredTable | None = None  # The source of a stored relation's rows.
     newest: bool = False  # Rows that a newer one of their key supersedes may be missing.
+    lateness_us: int = 0  # By how much below the low-watermark a row still counts.
 
     @property
     def inputs(self) -> tuple[Node, ...]:
