@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,20 @@ from .encodings import ENCODINGS
 from .formats import FORMATS
 from .hashes import DIGESTS, HASHES
 from .intervals import INTERVALS
-from .kinds import spark_name
+from .kinds import (
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    DURATION,
+    FLOAT,
+    INTEGRALS,
+    LOCAL_TIMESTAMP,
+    TEXT,
+    TIMESTAMP,
+    is_decimal,
+    spark_name,
+)
 from .logic import COMPARISONS, CONDITIONALS, NESTED, SEQUENCES
 from .nodes import Call, Constant, Expression, Field, walk
 from .numbers import BITS, NUMBERS
@@ -76,6 +91,42 @@ def compiled(expression: Expression, schema: pa.Schema) -> CompiledExpression:
 def compiled_columns(columns: Sequence[tuple[str, Expression]], schema: pa.Schema) -> CompiledColumns:
     """Build an evaluator of several expressions, which computes common parts once."""
     return CompiledColumns(columns, schema)
+
+
+_FOLDED = {BINARY, BOOLEAN, DATE, DOUBLE, DURATION, FLOAT, *INTEGRALS, LOCAL_TIMESTAMP, TEXT, TIMESTAMP}
+_LONGEST = 1_000
+
+
+def folded(expression: Expression) -> Expression:
+    """Replace calls without columns by their values. A call that fails stays, and fails in the rows that need it."""
+    if not isinstance(expression, Call):
+        return expression
+    arguments = tuple(map(folded, expression.arguments))
+    same = all(one is other for one, other in zip(arguments, expression.arguments, strict=True))
+    call = expression if same else replace(expression, arguments=arguments)
+    constant = all(isinstance(each, Constant) for each in arguments) and not is_python(call)
+    return _folded(call, str(call)) if constant else call
+
+
+@lru_cache(maxsize=1024)
+def _folded(call: Call, text: str) -> Expression:
+    del text  # 0.0 and -0.0 are equal, but not the same
+    if call.type not in _FOLDED and not is_decimal(call.type):
+        return call
+    try:
+        found = _Compiler(pa.schema([])).value(call)
+    except SchemaError:
+        return call  # refused with the whole plan
+    if found.failures:
+        return call
+    values = pl.select(found.values).to_series()
+    try:
+        value = (values.cast(pl.Datetime("us")) if call.type == TIMESTAMP else values).to_arrow()[0].as_py()
+    except (ValueError, OverflowError):
+        return call  # a time that Python cannot hold
+    written = repr(value)
+    # Plans are compared: NaN is not equal to itself, and -0.0 is to 0.0.
+    return call if written in ("nan", "-0.0") or len(written) > _LONGEST else Constant(value, call.type)
 
 
 class CompiledColumns:

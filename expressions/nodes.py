@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -72,6 +72,8 @@ class Constant:
             return str(self.value).upper()
         if isinstance(self.value, timedelta):
             return f"INTERVAL '{self.value}'"
+        if isinstance(self.value, date):
+            return f"{'TIMESTAMP' if isinstance(self.value, datetime) else 'DATE'} '{self.value}'"
         return str(self.value)
 
 

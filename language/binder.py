@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import SchemaError
-from ..expressions.compile import compiled
+from ..expressions.compile import compiled, folded
 from ..expressions.kinds import UTC
 from ..expressions.literals import length_us
 from ..expressions.logic import needed_constants
@@ -20,6 +20,7 @@ from ..expressions.nodes import walk as walk_parts
 from ..expressions.places import Text
 from ..expressions.scalars import Visible
 from ..expressions.types import cast, common
+from ..expressions.zones import in_zone
 from ..operators.relations.plan.bounds import UnboundedError, only_grows, state_of
 from ..operators.relations.plan.nodes import (
     Changes,
@@ -36,7 +37,7 @@ from ..operators.relations.plan.nodes import (
     expressions_of,
     walk,
 )
-from ..operators.relations.plan.normalize import normalized, zoned
+from ..operators.relations.plan.normalize import normalized, rewriter
 from ..operators.relations.plan.properties import clock_of
 from .arrays import bind_generators
 from .catalog import FREE_NAMES, Catalog, by_position, reserved_name
@@ -88,10 +89,9 @@ def _bound(text: str, catalog: Catalog) -> Query:
     _check_names(bound, context)
     _check_newest(bound, context)
     if catalog.time_zone != UTC:
-        put = zoned(catalog.time_zone)
-        bound = put(bound)
-        context.places.update({put(node): place for node, place in [*context.places.items()]})
+        bound = _rewritten(bound, lambda each: in_zone(each, catalog.time_zone), context)
     _check_constants(bound, context)
+    bound = _rewritten(bound, folded, context)
     plan = normalized(bound)
     try:
         state_of(plan)
@@ -99,6 +99,15 @@ def _bound(text: str, catalog: Catalog) -> Query:
         raise _pointed(error, bound, context) from None
     reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
     return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)), tuple(sorted(context.called)))
+
+
+def _rewritten(
+    plan: Relation | Changes, change: Callable[[Expression], Expression], context: Context
+) -> Relation | Changes:
+    """Change the expressions of a plan, and of the nodes whose places in the text are known."""
+    rewrite = rewriter(change)
+    context.places.update({rewrite(node): place for node, place in [*context.places.items()]})
+    return rewrite(plan)
 
 
 def _check_names(plan: Relation | Changes, context: Context) -> None:

@@ -16,7 +16,7 @@ def test_a_plan_of_groups():
         "key: route_id\n"
         "reads: buses\n"
         "Aggregate by route_id: n = count(*), v = avg(speed) -- keeps 2 partial aggregates per (route_id)\n"
-        "  Where (speed > cast(1 AS DOUBLE))\n"
+        "  Where (speed > 1.0)\n"
         "    Latest -- keeps one row per (vehicle_id)\n"
         "      Stream buses (updates by vehicle_id, time timestamp)"
     )

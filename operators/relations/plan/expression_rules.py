@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.types as patypes
@@ -61,6 +60,7 @@ _TOTAL = frozenset(
     ]
 )
 _COMMUTATIVE = frozenset({"eq", "ne", "eq_null_safe", "add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor"})
+_ARITHMETIC = {"add", "multiply", "negate", "subtract"}
 _MIRRORED = {"gt": "lt", "ge": "le"}
 _WIDTHS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 3, pa.int64(): 4}
 
@@ -84,6 +84,8 @@ def _total(call: Call) -> bool:
         return inner == call.type or _widens(inner, call.type)
     if call.function in {"like", "ilike"}:
         return isinstance(call.arguments[1], Constant)
+    if call.function in _ARITHMETIC:
+        return patypes.is_floating(call.type)
     return call.function in _TOTAL or call.function.startswith("try_")
 
 
@@ -99,7 +101,7 @@ def size(expression: Expression) -> int:
 
 
 def ordered(expression: Expression) -> Expression:
-    """Return an equivalent expression with a canonical order of operands, and constants of the wider type.
+    """Return an equivalent expression with a canonical order of operands.
 
     AND and OR keep their order if a condition can fail, since an earlier one may guard it.
     """
@@ -111,11 +113,7 @@ def ordered(expression: Expression) -> Expression:
     arguments = [ordered(each) for each in expression.arguments]
     if function == "cast":
         inner = arguments[0]
-        return (
-            inner
-            if inner.type == expression.type
-            else _widened(inner, expression.type) or replace(expression, arguments=tuple(arguments))
-        )
+        return inner if inner.type == expression.type else replace(expression, arguments=tuple(arguments))
     if function in _COMMUTATIVE:
         arguments.sort(key=content)
     elif function in _MIRRORED:
@@ -136,14 +134,3 @@ def _in_order(expression: Expression, function: str) -> list[Expression]:
         return [ordered(expression)]
     parts = list(dict.fromkeys(part for each in expression.arguments for part in _in_order(each, function)))
     return sorted(parts, key=content) if all(never_fails(each, but_intervals=True) for each in parts) else parts
-
-
-def _widened(inner: Expression, kind: pa.DataType) -> Constant | None:
-    """Return a constant of the wider type in place of a cast, if the value stays the same."""
-    if not isinstance(inner, Constant) or isinstance(inner.value, bool) or not isinstance(inner.value, int | Decimal):
-        return None
-    if patypes.is_float64(kind):
-        return Constant(float(inner.value), kind)
-    if isinstance(inner.value, int) and patypes.is_integer(kind) and _widens(inner.type, kind):
-        return Constant(inner.value, kind)
-    return None

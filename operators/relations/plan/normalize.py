@@ -9,7 +9,6 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
-from ....expressions.zones import in_zone
 from .expression_rules import never_fails, ordered, size
 from .identity import remembered
 from .nodes import (
@@ -108,8 +107,12 @@ def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:
     return _where(source, conditions) if conditions else source
 
 
+def _holds(condition: Expression) -> bool:
+    return isinstance(condition, Constant) and condition.value is True
+
+
 def _where(source: Relation, conditions: Sequence[Expression]) -> Relation:
-    kept = [each for each in dict.fromkeys(conditions) if not (isinstance(each, Constant) and each.value is True)]
+    kept = [each for each in dict.fromkeys(conditions) if not _holds(each)]
     if not kept:
         return source
     if isinstance(source, Where):
@@ -258,6 +261,8 @@ def _join(join: Join) -> Join:
     for each in conjuncts(join.condition):
         read = fields(each)
         pair = _pair(each, lefts, rights)
+        if _holds(each):
+            continue
         if pair is not None:
             if pair not in on:
                 on.append(pair)
@@ -315,13 +320,16 @@ def _project(source: Relation, columns: tuple[tuple[str, Expression], ...]) -> R
     return source if columns == same else Project(source, columns)
 
 
-def zoned(zone: str) -> Callable[[_Plan], _Plan]:
-    """Return the function that sets a time zone in plans' expressions; it rewrites shared nodes once."""
+def rewriter(change: Callable[[Expression], Expression]) -> Callable[[_Plan], _Plan]:
+    """Return the function that changes plans' expressions, such as to set a time zone; it rewrites shared nodes once.
+
+    ``change`` returns the same object for an expression that stays.
+    """
     made: dict[int, tuple[Any, Any]] = {}  # with what it was made of, so that ids stay
 
     def put(value: Any) -> Any:
         if isinstance(value, Call):
-            return in_zone(value, zone)
+            return change(value)
         if isinstance(value, tuple):
             found = tuple(put(each) for each in value)
             return value if all(one is other for one, other in zip(found, value, strict=True)) else found

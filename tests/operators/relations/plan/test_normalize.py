@@ -3,9 +3,10 @@
 import pytest
 from kit.continuous import CATALOG, QUOTE, TRADE, bound, only, relation
 
+from upstream.expressions.zones import in_zone
 from upstream.language import bind
-from upstream.operators.relations.plan.nodes import Join, Now, Project, Where, WindowOver, walk
-from upstream.operators.relations.plan.normalize import zoned
+from upstream.operators.relations.plan.nodes import Join, Now, Project, RowWindow, Where, WindowOver, walk
+from upstream.operators.relations.plan.normalize import rewriter
 from upstream.operators.relations.plan.periods import partners_of
 
 A, B = "trade [NOW] a", "quote [NOW] b"
@@ -38,13 +39,31 @@ def test_conditions_stay_above_the_padded_side_of_outer_joins():
     plan = relation(f"SELECT a.sym FROM {A} LEFT JOIN {B} ON a.sym = b.sym WHERE b.bid > 1 AND a.n > 2")
     where = plan.source
     assert isinstance(where, Where)
-    assert str(where.condition) == "(bid > cast(1 AS DOUBLE))"
-    assert str(where.source.left.condition) == "(n > cast(2 AS BIGINT))"
+    assert str(where.condition) == "(bid > 1.0)"
+    assert str(where.source.left.condition) == "(n > 2)"
     right = relation(f"SELECT b.bid FROM {A} RIGHT JOIN {B} ON a.sym = b.sym WHERE a.n > 2")
     assert isinstance(right.source, Where)
     full = relation(f"SELECT b.bid FROM {A} FULL JOIN {B} ON a.sym = b.sym WHERE a.n > 2 AND b.bid > 1")
     assert isinstance(full.source, Where)
     assert isinstance(full.source.source, Join)
+
+
+def test_conditions_with_constants_that_are_computed_move_below_joins_and_into_windows():
+    plan = relation(f"SELECT bid FROM {A} JOIN {B} ON a.sym = b.sym WHERE bid > 0.5 AND n * 1 = n AND px * 2 < 1 / 4")
+    assert isinstance(plan.source, Where)
+    assert str(plan.source.condition) == "((n * 1) = n)", "whole numbers can overflow"
+    conditions = {str(each.condition) for each in walk(only(plan, Join)) if isinstance(each, Where)}
+    assert conditions == {"(bid > 0.5)", "((px * 2.0) < 0.25)"}
+    ranked = "SELECT *, ROW_NUMBER() OVER (PARTITION BY sym ORDER BY t DESC) AS r FROM trade [RANGE UNBOUNDED]"
+    newest = only(relation(f"SELECT px FROM ({ranked}) AS x WHERE r <= 1 + 1 AND 1 = 1"), WindowOver)
+    assert newest.window == RowWindow(2, ("sym",))
+    assert only(relation(f"SELECT bid FROM {A} JOIN {B} ON a.sym = b.sym AND 2 > 1"), Join).condition is None
+
+
+def test_constants_that_fail_stay_above_joins():
+    guarded = "CASE WHEN n > 1 THEN 1 / 0 ELSE 2 + 3 END"
+    plan = relation(f"SELECT bid FROM {A} JOIN {B} ON a.sym = b.sym WHERE {guarded} > 4")
+    assert str(plan.source.condition) == "((CASE WHEN (n > 1) THEN (1.0 / 0.0) ELSE 5.0 END) > 4.0)"
 
 
 def test_conditions_that_can_fail_do_not_move_below_a_join():
@@ -113,7 +132,7 @@ def test_a_view_has_the_zone_of_the_query_that_names_it():
 
 def test_what_has_no_time_is_the_same_object():
     plan = bind("SELECT sym, MAX(px) AS hi FROM trade [RANGE 1 HOUR] GROUP BY sym", CATALOG).plan
-    assert zoned("Europe/Berlin")(plan) is plan
+    assert rewriter(lambda each: in_zone(each, "Europe/Berlin"))(plan) is plan
 
 
 def test_a_day_of_a_zone_bounds_a_join_with_room_for_what_clocks_are_set():
