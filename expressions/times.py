@@ -289,6 +289,11 @@ def _date_trunc(build: Builder, _: pl.Expr, time: pl.Expr) -> pl.Expr:
     return build.nothing(time)  # as Spark does
 
 
+def _window_bound(build: Builder, time: pl.Expr, slide: pl.Expr, shift: pl.Expr) -> pl.Expr:
+    """Round a time down to a multiple of the slide since the epoch, and add the shift."""
+    return timestamps_of(build, (micros_of(time) // slide * slide).cast(pl.Int128) + shift)
+
+
 def _trunc(build: Builder, date: pl.Expr, _: pl.Expr) -> pl.Expr:
     unit = build.constant(1, "the unit")
     name = None if unit is None else str(unit).upper()
@@ -392,6 +397,7 @@ TIMES: Mapping[str, Kernel] = {
     "second": _clock(SECOND, 60),
     "second_with_fraction": _second_with_fraction,
     "date_trunc": _date_trunc,
+    "window_bound": _window_bound,
     "trunc": _trunc,
     "unix_seconds": _unix(SECOND),
     "unix_millis": _unix(1_000),

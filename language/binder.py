@@ -49,6 +49,7 @@ from .scalars import Scalars, has_aggregate, has_window
 from .scope import Bound, Context, Scope, unseen
 from .select_list import Item, bare, bind_order, finished, is_star, item_of, named_items, no_outer, starred
 from .sources import holds_newest
+from .time_windows import as_rows_settle, names_window, nodes_at_once, of_open_windows, pointed
 
 _LEAST_PERIOD_US = 100_000
 _KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
@@ -96,7 +97,7 @@ def _bound(text: str, catalog: Catalog) -> Query:
     try:
         state_of(plan)
     except UnboundedError as error:
-        raise _pointed(error, bound, context) from None
+        raise pointed(error, bound, (0, 0), context) from None
     reads = sorted({each.name for each in walk(plan) if isinstance(each, Stream)})
     return Query(text, plan, tuple(reads), tuple(sorted(context.viewed)), tuple(sorted(context.called)))
 
@@ -167,19 +168,12 @@ def _context(text: Text, catalog: Catalog) -> Context:
     return Context(text, catalog, _query, _view)
 
 
-def _pointed(error: UnboundedError, plan: Relation | Changes, context: Context) -> Exception:
-    """Point at the clause without a bound: the source that grows, or the operator that keeps it."""
-    for wanted in (error.source, error.node):
-        found = context.places.get(wanted) if wanted is not None else None
-        if found is not None:
-            text, place = found
-            return text.error(place, error.problem, hint=error.hint)
-    text, place = context.places.get(plan, (context.text, (0, 0)))
-    return text.error(place, error.problem, hint=error.hint)
-
-
 def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
     emit = tree if isinstance(tree, Emit) else None
+    if emit is not None and emit.args["kind"] == "EARLY":
+        opened = replace(context, phase="open", viewed={})
+        some = [_query(emit.this, each, None) for each in (opened, replace(context, phase="closed"))]
+        return of_open_windows(some[0].node, some[1].node, emit, context)
     bound = _query(tree.this if emit is not None else tree, context, None)
     if emit is None:
         if isinstance(bound.node, Changes) or not bound.streams:
@@ -194,20 +188,33 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
     if kind == "PERIODIC":
         every = length_us(emit.args["every"], context.text, "PERIODIC")
         return _periodic(inner, every, emit, context)
-    windows = [each for each in walk(inner) if isinstance(each, WindowOver)]
+    return _as_windows_close(inner, emit, context)
+
+
+def _as_windows_close(inner: Relation, emit: exp.Expr, context: Context) -> Changes:
+    nodes = [*nodes_at_once(inner)]
+    windows = [each for each in nodes if isinstance(each, WindowOver)]
     if any(isinstance(each.window, Session) for each in windows):
         return _as_sessions_end(inner, windows, emit, context)
-    slides = {_slide(each) for each in windows if isinstance(each.window, TimeRange | Hop)}
-    closing = [each for each in slides if each is not None]
-    if not closing:
+    own = [each for each in nodes if each in context.closes]
+    closings = {(_slide(each), 0) for each in windows if isinstance(each.window, TimeRange | Hop)}
+    closings |= {context.closes[each] for each in own}
+    closing = next((slide for slide, _ in closings if slide is not None), None)
+    if closing is None:
+        settled = as_rows_settle(inner, emit, context)
+        if settled is not None:
+            return settled
         raise context.text.error(
             emit, "no window of this query closes", hint="write HOP, TUMBLE, or [RANGE 10 MINUTES SLIDE 1 MINUTE]"
         )
-    if len(slides) > 1:
+    if len(closings) > 1:
         raise context.text.error(
             emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
         )
-    return _periodic(inner, closing[0], emit, context)
+    others = [each for each in windows if not _static(each) and not any(each in walk(one) for one in own)]
+    if own and not others and names_window(inner):
+        return context.noted(Changes(inner, "istream"), emit)
+    return _periodic(inner, closing, emit, context)
 
 
 def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr, context: Context) -> Changes:

@@ -62,7 +62,8 @@ class ContinuousSql(SparkWords):
             return "[" + " ".join(parts) + "]"
 
         def _span(self, node: exp.Expr) -> str:
-            return f"{node.this.name} {node.text('unit')}" if node.this.name.isdigit() else self.sql(node)
+            plain = isinstance(node, exp.Interval) and node.this.name.isdigit()
+            return f"{node.this.name} {node.text('unit')}" if plain else self.sql(node)
 
         def tablefunction_sql(self, node: TableFunction) -> str:
             by = self.expressions(node, key="partition", flat=True)

@@ -234,7 +234,7 @@ def _window(node: WindowOver) -> str:
     window = node.window
     if isinstance(window, TimeRange):
         slide = f" slide {length_text(window.slide_us)}" if window.slide_us else ""
-        return f"Range {length_text(window.range_us)}{slide}"
+        return f"{'All rows' if window.range_us is None else f'Range {length_text(window.range_us)}'}{slide}"
     if isinstance(window, Hop):
         return f"Hop of {length_text(window.size_us)} by {length_text(window.slide_us)}"
     if isinstance(window, Session):
@@ -242,7 +242,8 @@ def _window(node: WindowOver) -> str:
     if isinstance(window, RowWindow):
         by = f" of each {', '.join(window.partition)}" if window.partition else ""
         where = f" where {window.where}" if window.where is not None else ""
-        return f"Rows {window.n}{by}{where}"
+        slide = f" slide {window.slide}" if window.slide > 1 else ""
+        return f"Rows {window.n}{slide}{by}{where}"
     if isinstance(window, Now):
         return "Now"
     return "Latest" if isinstance(window, Latest) else "All rows"

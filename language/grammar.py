@@ -33,9 +33,7 @@ _NOT_HERE = {
 }
 
 # Results of windows in Python that queries lack, with their arguments.
-_OF_OPEN_WINDOWS = {
-    "EARLY": "emit=us.Emission('all', early=True)", "EAGER": "emit='eager'", "LAZY": "emit='latest'"
-}  # fmt: skip
+_OF_OPEN_WINDOWS = {"EAGER": "emit='eager'", "LAZY": "emit='latest'"}
 
 
 class StreamWindow(Expression):
@@ -71,7 +69,7 @@ class ArrayFunction(Expression):
 
 
 class Emit(Expression):
-    """``query EMIT CHANGES``, ``EMIT ON WINDOW CLOSE``, ``EMIT PERIODIC INTERVAL '5' SECOND``."""
+    """``query EMIT CHANGES``, ``EMIT EARLY``, ``EMIT ON WINDOW CLOSE``, ``EMIT PERIODIC INTERVAL '5' SECOND``."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "every": False}
 
@@ -302,8 +300,6 @@ class SourceGrammar(Terms):
                 found["range"] = self._span_of("RANGE")
             self._match_texts(("PRECEDING",))
             if self._match_texts(("SLIDE",)):
-                if found.get("unbounded"):
-                    self.refuse("SLIDE needs a RANGE that ends", at=self._prev)
                 found["slide"] = self._span_of("SLIDE")
         elif self._match_texts(("ROWS",)):
             if self._match_texts(("UNBOUNDED",), advance=False):
@@ -311,6 +307,11 @@ class SourceGrammar(Terms):
             number = self.need(T.NUMBER, "a number of rows")
             found["rows"] = self.made(number, exp.Literal.number(number.text))
             self._match_texts(("PRECEDING",))
+            if self._match_texts(("SLIDE",)):
+                number = self.need(T.NUMBER, "a number of rows after SLIDE")
+                found["slide"] = self.made(number, exp.Literal.number(number.text))
+                if self._curr.token_type not in (T.R_BRACKET, T.WHERE):
+                    self.unexpected("] or WHERE: ROWS slide by rows")
         else:
             self.unexpected("RANGE, ROWS or NOW in a window")
         if self._match(T.WHERE):
@@ -357,8 +358,8 @@ class Grammar(SourceGrammar):
         if isinstance(this, StreamOperator):
             kind = this.args["kind"]
             self.refuse(f"EMIT and {kind} both turn the result into a stream", at=at, hint="leave one of them out")
-        if self._match_texts(("CHANGES",)):
-            return self.made(start, Emit(this=this, kind="CHANGES"))
+        if self._match_texts(("CHANGES", "EARLY")):
+            return self.made(start, Emit(this=this, kind=self._prev.text.upper()))
         if self._match_text_seq("ON", "WINDOW", "CLOSE"):
             return self.made(start, Emit(this=this, kind="ON WINDOW CLOSE"))
         if self._match_texts(("PERIODIC",)):
@@ -368,11 +369,11 @@ class Grammar(SourceGrammar):
         if self._match_texts(_OF_OPEN_WINDOWS, advance=False):
             word = self._curr.text.upper()
             self.refuse(
-                f"EMIT {word} is not supported: TUMBLE and HOP hold windows that have ended",
-                hint="GROUP BY DATE_TRUNC('HOUR', t) EMIT CHANGES has each hour as it fills; in Python, "
-                f"stream.window('1 hour', {_OF_OPEN_WINDOWS[word]}) emits such results",
+                f"EMIT {word} is not supported",
+                hint="EMIT EARLY has the results of open windows, and EMIT ON WINDOW CLOSE each window's once; in "
+                f"Python, stream.window('1 hour', {_OF_OPEN_WINDOWS[word]}) leaves windows out",
             )
-        return self.unexpected("CHANGES, ON WINDOW CLOSE or PERIODIC after EMIT")
+        return self.unexpected("CHANGES, EARLY, ON WINDOW CLOSE or PERIODIC after EMIT")
 
     # --- queries ----------------------------------------------------------------------------------------------------
 

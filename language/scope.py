@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -78,6 +78,10 @@ class Context:
     """The views that the text names, directly or through other views."""
     called: set[str] = field(default_factory=set[str])
     """The functions in Python that it calls, or its views do."""
+    phase: Literal["", "open", "closed"] = ""
+    """For results of open windows, which it binds twice: the windows whose rows the functions of FROM give."""
+    closes: dict[Node, tuple[int, int]] = field(default_factory=dict[Node, tuple[int, int]])
+    """The rows of windows over relations, with the slide and for how long after its end a window gets rows."""
 
     def parsed(self, sql: str) -> exp.Expr:
         """Return a text's tree, in which the calls of functions in Python have their declaration."""

@@ -39,6 +39,7 @@ from .arrays import array_function, bind_elements, constant_elements
 from .grammar import ArrayFunction, StreamWindow, TableFunction
 from .scalars import Scalars
 from .scope import Bound, Context, Scope, is_outer
+from .time_windows import in_windows, in_windows_by, rows_that_stay, time_of
 
 _MOST_WINDOWS = 10_000
 
@@ -90,7 +91,9 @@ def _named(node: exp.Expr, stream: Stream, context: Context, alias: str) -> From
     if stream.static:
         if sample is not None:
             raise context.text.error(sample, f"'{stream.name}' is a stored relation; a sample is of a stream")
-        if window is not None and not (window.args.get("unbounded") and not window.args.get("where")):
+        if window is not None and (
+            not window.args.get("unbounded") or any(window.args.get(each) for each in ("where", "slide"))
+        ):
             raise context.text.error(
                 window, f"'{stream.name}' is a stored relation, which has no window", hint="leave the window out"
             )
@@ -169,16 +172,21 @@ def _windowed(
         where = Scalars(context.text, scope, where="in a window").condition(window.args["where"])
     made: Window
     if window.args.get("rows") is not None:
+        slide = 1 if window.args.get("slide") is None else count(window.args["slide"], context.text, "SLIDE")
         made = newest(stream, count(window.args["rows"], context.text, "ROWS"), partition, where)
+        if slide > 1:
+            made = RowWindow(count(window.args["rows"], context.text, "ROWS"), partition, where, slide)
         return context.noted(WindowOver(source, made), window)
     if window.args.get("now"):
         made = Now()
-    elif window.args.get("unbounded"):
+    elif window.args.get("unbounded") and window.args.get("slide") is None:
         made = UnboundedWindow()
     else:
-        slide = window.args.get("slide")
-        length = length_us(window.args["range"], context.text, "RANGE")
-        made = TimeRange(length, length_us(slide, context.text, "SLIDE") if slide is not None else None)
+        slide, length = window.args.get("slide"), window.args.get("range")
+        made = TimeRange(
+            None if length is None else length_us(length, context.text, "RANGE"),
+            None if slide is None else length_us(slide, context.text, "SLIDE"),
+        )
     # Each of these takes a row by its own time: partitions and the predicate commute with it.
     relation: Relation = context.noted(WindowOver(source, made), window)
     return relation if where is None else Where(relation, where)
@@ -189,7 +197,7 @@ def holds_newest(relation: Relation) -> bool:
     if not isinstance(relation, WindowOver):
         return False
     window, stream = relation.window, relation.stream
-    if isinstance(window, RowWindow) and window.n == 1 and window.where is None and isinstance(stream, Stream):
+    if isinstance(window, RowWindow) and window == RowWindow(1, window.partition) and isinstance(stream, Stream):
         return bool(stream.key) and set(window.partition) == set(stream.key)
     return isinstance(window, Latest)
 
@@ -236,30 +244,6 @@ def _latest(function: TableFunction, context: Context) -> Relation:
     return context.noted(WindowOver(plain, newest(stream, 1, stream.key, None)), function)
 
 
-def _time_of(rows: Relation) -> str | None:
-    """Return the column with the event time of a stream's rows, which never leave; None for other relations."""
-    if isinstance(rows, Where):
-        return _time_of(rows.source)
-    if isinstance(rows, Project):
-        time = _time_of(rows.source)
-        return next((name for name, each in rows.columns if isinstance(each, Field) and each.name == time), None)
-    if not isinstance(rows, WindowOver) or not isinstance(rows.window, UnboundedWindow):
-        return None
-    return rows.origin.event_time or None if isinstance(rows.origin, Stream) else None
-
-
-def _in_windows(rows: Relation, window: Hop | Now) -> Relation:
-    """Return a stream's rows in windows, which conditions and projections do not change."""
-    if isinstance(rows, Where):
-        return Where(_in_windows(rows.source, window), rows.condition)
-    if isinstance(rows, Project):
-        source = _in_windows(rows.source, window)
-        bounds = list(source.schema)[-2:] if isinstance(window, Hop) and window.columns else []
-        return Project(source, (*rows.columns, *((each.name, Field(each.name, each.type)) for each in bounds)))
-    assert isinstance(rows, WindowOver)
-    return WindowOver(rows.stream, window)
-
-
 _USAGES = {
     "TUMBLE": "TUMBLE(s, t, INTERVAL '1' HOUR)",
     "HOP": "HOP(s, t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)",
@@ -275,14 +259,14 @@ def _lengths(function: TableFunction, item: FromItem, context: Context) -> list[
     if len(arguments) != (3 if kind == "HOP" else 2):
         raise context.text.error(function, f"{kind} got {len(arguments) + 1} arguments", expected=usage)
     time, name = arguments[0], item.alias or "this subquery"
-    event_time = _time_of(item.relation)
-    if event_time is None:
+    event_time = time_of(item.relation)
+    if event_time is None and kind == "SESSION":
         raise context.text.error(
             function.this,
             f"{kind} needs a stream, and {name} is not rows of one with their event time",
             expected="a stream, or a subquery or view of its rows with t: (SELECT k, t FROM s WHERE x > 1)",
         )
-    if not isinstance(time, exp.Column) or time.name.lower() != event_time.lower():
+    if event_time is not None and (not isinstance(time, exp.Column) or time.name.lower() != event_time.lower()):
         raise context.text.error(
             time, f"{kind} goes by the event time of {name}", expected=f"{kind}({name}, {event_time}, …)"
         )
@@ -327,7 +311,11 @@ def _hop(
         )
     if hop_columns:
         _check_bounds(function, item, context)
-    return context.noted(_in_windows(item.relation, Hop(size, slide, hop_columns)), function)
+    if not context.phase and time_of(item.relation) is not None:
+        return context.noted(in_windows(item.relation, Hop(size, slide, hop_columns)), function)
+    (name,) = _columns(arguments[:1], item.relation.schema, context, arguments[0].text("table"))
+    rows = rows_that_stay(item.relation, function, context, streams=item.streams)
+    return in_windows_by(rows, name, Hop(size, slide, hop_columns), function, context)
 
 
 def _check_bounds(function: TableFunction, item: FromItem, context: Context) -> None:
@@ -491,7 +479,7 @@ def _joined(
 
 def _event_time(item: FromItem) -> Field | None:
     """Return the time of the rows of a stream without a window."""
-    name = _time_of(item.relation)
+    name = time_of(item.relation)
     return None if name is None else Field(name, item.relation.schema.field(name).type)
 
 
@@ -541,7 +529,7 @@ def _as_of(
     newest = WindowOver(other.bare, RowWindow(1, tuple(dict.fromkeys(keys))))
     right, _ = made_distinct(newest, lefts, other.alias or "right", context)
     # Of a step with many rows of a key, an ASOF join pairs each with one, and another join looks at all pairs.
-    at_once = replace(made, left=_in_windows(left, Now()), right=right)
+    at_once = replace(made, left=in_windows(left, Now()), right=right)
     return context.noted(WindowOver(Changes(at_once, "istream"), UnboundedWindow()), join), both, clock
 
 

@@ -134,7 +134,7 @@ GRAMMAR: dict[str, Node] = {
     "query": _choice(
         _seq(
             Ref("select"),
-            _maybe("EMIT", _choice("CHANGES", "ON WINDOW CLOSE", _seq("PERIODIC", _INTERVAL))),
+            _maybe("EMIT", _choice("CHANGES", "EARLY", "ON WINDOW CLOSE", _seq("PERIODIC", _INTERVAL))),
         ),
         _seq(_choice("ISTREAM", "DSTREAM", "RSTREAM"), "(", Ref("select"), ")"),
     ),
@@ -194,8 +194,8 @@ GRAMMAR: dict[str, Node] = {
         _maybe("PARTITION BY", Many(_COLUMN)),
         _choice(
             _seq("RANGE", Ref("length"), _maybe("PRECEDING"), _maybe("SLIDE", Ref("length"))),
-            _seq("RANGE UNBOUNDED", _maybe("PRECEDING")),
-            _seq("ROWS", _NUMBER, _maybe("PRECEDING")),
+            _seq("RANGE UNBOUNDED", _maybe("PRECEDING"), _maybe("SLIDE", Ref("length"))),
+            _seq("ROWS", _NUMBER, _maybe("PRECEDING"), _maybe("SLIDE", _NUMBER)),
             "NOW",
         ),
         _maybe("WHERE", _CONDITION),

@@ -26,15 +26,17 @@ from .zsets import (
 )
 
 _AT = "__at"
+_NUMBER = "__number"
 
 
 class NewestWindow(WaitingOperator):
     """``[PARTITION BY ... ROWS n]`` and ``LATEST``. Without ``partition``, all rows are one partition.
 
     A row enters at its time, and leaves when the n-th later row of its partition enters. The later row has the greater
-    time, then the greater sequence. So a row waits until the low-watermark passes it.
+    time, then the greater sequence. So a row waits until the low-watermark passes it. With a ``slide``, rows enter and
+    leave only with every so-many-th row of their partition.
     With ``tombstones``, a tombstone replaces the row before it and is not a row itself; otherwise it is ignored.
-    State: up to n rows of each partition, and the rows that wait.
+    State: up to n + slide − 1 rows of each partition, and the rows that wait.
     """
 
     def __init__(
@@ -45,12 +47,15 @@ class NewestWindow(WaitingOperator):
         where: Evaluable | None,
         tombstones: bool,
         state: OperatorState,
+        slide: int = 1,
     ) -> None:
         super().__init__(schema)
         self._n, self._partition, self._where, self._tombstones = n, list(partition), where, tombstones
+        self._slide = slide
         rows = stream_schema(schema)
         self._pending = state.pending("pending", rows.append(pa.field(TIME, pa.int64())))
-        self._kept = state.arrangement("kept", rows.append(pa.field(_AT, pa.int64())))
+        more = [pa.field(name, pa.int64()) for name in ([_AT, _NUMBER] if slide > 1 else [_AT])]
+        self._kept = state.arrangement("kept", pa.schema([*rows, *more]))
 
     def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
         (rows,) = inputs
@@ -68,18 +73,22 @@ class NewestWindow(WaitingOperator):
             return self.nothing
         numbers = key_numbers(ready, self._partition)
         old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
-        ready = ready.with_columns(pl.col(TIME).alias(_AT)).select(old.columns)
+        ready = ready.with_columns(pl.col(TIME).alias(_AT), pl.lit(1, pl.Int64).alias(_NUMBER)).select(old.columns)
         together = pl.concat([old, ready])
         partitions = numbered(together, self._partition).ids
         order = np.lexsort((int64s(together, SEQUENCE), int64s(together, _AT), partitions))
         together, partitions = together[order], partitions[order]
-        enters, at = int64s(together, TIME), int64s(together, _AT)
-        later = np.arange(self._n, together.height)
-        later = later[partitions[later] == partitions[later - self._n]]
-        leaves = np.full(together.height, span.until)
-        leaves[later - self._n] = at[later]
-        stays = np.ones(together.height, dtype=np.bool_)
-        stays[later - self._n] = False
+        at, place = int64s(together, _AT), np.arange(together.height)
+        if self._slide > 1:
+            # Of each partition, the rows kept come first, and have one number after the other.
+            first = np.maximum.accumulate(np.where(np.diff(partitions, prepend=-1) != 0, place, 0))
+            number = int64s(together, _NUMBER)[first] + place - first
+            together = together.with_columns(pl.Series(_NUMBER, number))
+            comes, goes = (place - number - (-(number + n) // self._slide) * self._slide for n in (0, self._n))
+        else:
+            comes, goes = place, place + self._n
+        enters, _ = self._reached(comes, int64s(together, TIME), partitions, span)
+        leaves, stays = self._reached(goes, at, partitions, span)
         is_row = ~together.get_column(TOMBSTONE).to_numpy()
         kept = together.filter(pl.Series(stays & is_row)).drop(TIME)
         self._kept.write(kept, key_numbers(kept, self._partition))
@@ -92,10 +101,21 @@ class NewestWindow(WaitingOperator):
 
     def contents(self) -> pl.DataFrame | None:
         rows = self._kept.read_all()
+        if self._slide > 1:
+            last = pl.col(_NUMBER).max()
+            last = last.over(self._partition) if self._partition else last
+            rows = rows.filter(pl.col(_NUMBER) <= last // self._slide * self._slide)
         return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
 
     def complete_from(self, since: int) -> int | None:
         return None
+
+    @staticmethod
+    def _reached(places: Int64s, times: Int64s, partitions: Int64s, span: Span) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Return the times of the rows at some places, and which are not there yet: past the end of a partition."""
+        there = np.minimum(places, len(times) - 1)
+        missing = (places != there) | (partitions[there] != partitions)
+        return np.where(missing, span.until, times[there]), missing
 
 
 _FORGOTTEN = "forgotten"

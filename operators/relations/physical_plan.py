@@ -227,9 +227,9 @@ def _window(node: WindowOver, compile_: Compile, state: OperatorState, clock: Cl
             return TimeWindow(schema, None, None, 0, state)
         case Session(gap_us, partition):
             return SessionWindow(node.schema, gap_us, partition, state)
-        case RowWindow(n, partition, where):
+        case RowWindow(n, partition, where, slide):
             condition = None if where is None else compile_(where, schema)
-            return NewestWindow(schema, n, partition, condition, False, state)
+            return NewestWindow(schema, n, partition, condition, False, state, slide)
         case Latest():
             assert isinstance(source, Stream)
             if clock == "arrival":

@@ -82,7 +82,7 @@ def _shape_of(node: Node, given: Collection[Node]) -> SliceShape | None:
     if isinstance(source.origin, Stream) and source.origin.lateness_us:
         return None  # a slice that a window has left takes no row
     window = source.window
-    if isinstance(window, TimeRange) and window.slide_us is not None:
+    if isinstance(window, TimeRange) and window.range_us is not None and window.slide_us is not None:
         range_us, slide_us, shift_us = window.range_us, window.slide_us, 0
     elif isinstance(window, Hop) and not window.columns:
         range_us, slide_us, shift_us = window.size_us, window.slide_us, 1

@@ -52,11 +52,18 @@ FORMS = (
     "SELECT * FROM trade",
     "SELECT COUNT(*) AS n FROM trade [ROWS 5]",
     "SELECT COUNT(*) AS n FROM trade [PARTITION BY sym ROWS 2 WHERE px > 3] WHERE n < 7",
+    "SELECT sym, COUNT(*) AS n FROM trade [PARTITION BY sym ROWS 3 SLIDE 2 WHERE px > 1] GROUP BY sym",
+    "SELECT n, px FROM trade [ROWS 1 SLIDE 2] AS a WHERE sym = 'a'",
+    "SELECT sym, MAX(n) AS n FROM trade [RANGE UNBOUNDED SLIDE 10 MINUTES] GROUP BY sym EMIT ON WINDOW CLOSE",
     "SELECT route_id, COUNT(*) AS n, AVG(speed) AS v FROM LATEST(buses) GROUP BY route_id",
     "SELECT route_id, COUNT(*) AS n FROM buses [PARTITION BY vehicle_id ROWS 1] GROUP BY route_id",
     "SELECT * FROM buses QUALIFY ROW_NUMBER() OVER (PARTITION BY vehicle_id ORDER BY timestamp DESC) = 1",
     "SELECT window_end, COUNT(*) AS n FROM HOP(trade, t, INTERVAL '1' DAY, INTERVAL '7' DAY) GROUP BY window_end",
     "SELECT sym, COUNT(*) AS n FROM TUMBLE(trade, t, INTERVAL '1' HOUR) GROUP BY sym EMIT ON WINDOW CLOSE",
+    "SELECT window_end, sym, MAX(n) AS n FROM TUMBLE(trade, t, INTERVAL '10' MINUTE) GROUP BY window_end, sym EMIT EARLY",  # noqa: E501
+    "SELECT window_end, x.sym, COUNT(*) AS c FROM HOP((SELECT a.sym, b.t FROM trade AS a JOIN quote AS b ON a.sym = b.sym AND b.t BETWEEN a.t AND a.t + INTERVAL '5' MINUTE), t, INTERVAL '10' MINUTE, INTERVAL '25' MINUTE) AS x GROUP BY window_end, x.sym EMIT ON WINDOW CLOSE",  # noqa: E501
+    "SELECT px, bid FROM TUMBLE((SELECT a.t, px, bid FROM trade [RANGE 1 HOUR] AS a JOIN quote [RANGE 1 HOUR] AS b ON a.sym = b.sym), t, INTERVAL '1' HOUR)",  # noqa: E501
+    "SELECT date_trunc('hour', t) AS h, sym, COUNT(*) AS n FROM trade GROUP BY 1, sym EMIT ON WINDOW CLOSE",
     "ISTREAM(SELECT sym, AVG(px) AS v FROM trade [RANGE 1 HOUR] GROUP BY sym HAVING AVG(px) < 5)",
     "DSTREAM(SELECT sym FROM trade [RANGE 1 HOUR])",
     "RSTREAM(SELECT sym FROM trade [RANGE 1 HOUR SLIDE 1 MINUTE])",

@@ -39,9 +39,10 @@ test_what_is_refused = refusals(
     ("SELECT * FROM TUMBLE(trade, t, 5)", "not a length of time", "5"),
     ("SELECT * FROM HOP(trade, t, INTERVAL '1' HOUR, INTERVAL '1' MINUTE)", "rows would be lost", "INTERVAL '1' HOUR"),
     ("SELECT * FROM trade TABLESAMPLE (1 PERCENT) REPEATABLE (2147483648) [NOW]", "in its range", "2147483648"),
-    ("SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)", "needs a stream", ""),
-    ("SELECT * FROM TUMBLE(fast, t, INTERVAL '1' HOUR)", "fast is not rows of one with their event time", "fast"),
-    ("SELECT * FROM TUMBLE(Domains, t, INTERVAL '1' HOUR)", "TUMBLE needs a stream", "Domains"),
+    ("SELECT * FROM HOP((SELECT sym FROM trade [NOW]), t, INTERVAL '1' HOUR, INTERVAL '1' HOUR)", "no column 't'", "t"),
+    ("SELECT * FROM TUMBLE(fast, speed, INTERVAL '1' HOUR)", "rows leave this relation", "fast"),
+    ("SELECT * FROM TUMBLE(Domains, type, INTERVAL '1' HOUR)", "no window would ever close", "type"),
+    ("SELECT * FROM TUMBLE((SELECT sym, n, t FROM trade [NOW]), n, INTERVAL '1' HOUR)", "an event time, t", "n"),
     ("SELECT * FROM TUMBLE((SELECT t AS s FROM trade), t, INTERVAL '1' HOUR)", "TUMBLE(this subquery, s, …)", "t"),
     (
         "SELECT * FROM LATEST((SELECT * FROM buses))",

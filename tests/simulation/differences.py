@@ -168,9 +168,23 @@ _NOT_IN = re.compile(r"\(([^\s(]+), (\S+)\) NOT IN (/\*r\d+\*/)\((.*)\3\)")
 _NOWHERE = r"NOT EXISTS (SELECT 1 FROM (\4) AS z WHERE COALESCE(z.c0 = \1, TRUE) AND COALESCE(z.c1 = \2, TRUE))"
 
 
+_PAIRS = re.compile(r"HOP\(/\*(r\d+)\*/\((.*)\)/\*\1 (\d)\*/, (\w+), INTERVAL '(\d)' MINUTE, INTERVAL '(\d)' MINUTE\)")
+
+
+def _pairs(found: re.Match[str], tau: int) -> str:
+    """The pairs of the last window that gets no more of them."""
+    late, slide, size = (int(found[at]) * 60_000_000 for at in (3, 5, 6))
+    end = (tau - late) // slide * slide
+    bounds = f"make_timestamptz({end - size}) AS window_start, make_timestamptz({end}) AS window_end"
+    times = f"{found[4]} >= make_timestamptz({end - size}) AND {found[4]} < make_timestamptz({end})"
+    return f"(SELECT *, {bounds} FROM ({found[2]}) WHERE {times})"
+
+
 def for_duckdb(sql: str, tau: int) -> str:
     while _NOT_IN.search(sql):  # DuckDB takes two rows with nulls for equal or different, but never for unknown
         sql = _NOT_IN.sub(_NOWHERE, sql)
+    while _PAIRS.search(sql):
+        sql = _PAIRS.sub(lambda found: _pairs(found, tau), sql)
     sql = re.sub(r"\bARRAY\(", "LIST_VALUE(", sql)
     return sql.replace("<=>", "IS NOT DISTINCT FROM").replace("now()", f"make_timestamptz({tau})")
 

@@ -158,12 +158,15 @@ def _rows(found: re.Match[str], tau: int, since: int, arrival: bool) -> str:
     if found["gap"]:
         return _sessions(f"SELECT {columns}, __time {rows}", found["by"] or key, int(found["gap"]) * _MINUTE, tau)
     if window.startswith(("ROWS", "PARTITION")):
-        by, count = re.fullmatch(r"(?:PARTITION BY (\w+) )?ROWS (\d+)", window).groups()  # type: ignore[union-attr]
-        by = f"PARTITION BY {by} " if by else ""
-        newest = f"SELECT *, ROW_NUMBER() OVER ({by}ORDER BY __time DESC, __seq DESC) AS __rank {rows}"
-        return f"(SELECT {columns} FROM ({newest}) WHERE __rank <= {count})"
-    if window == "RANGE UNBOUNDED":
-        return f"(SELECT {columns} {rows})"
+        parts = re.fullmatch(r"(?:PARTITION BY (\w+) )?ROWS (\d+)(?: SLIDE (\d+))?", window)
+        assert parts is not None
+        by = f"PARTITION BY {parts[1]} " if parts[1] else ""
+        last = f"COUNT(*) OVER ({by}) // {parts[3] or 1} * {parts[3] or 1}"
+        numbered = f"SELECT *, {last} - ROW_NUMBER() OVER ({by}ORDER BY __time, __seq) AS __rank {rows}"
+        return f"(SELECT {columns} FROM ({numbered}) WHERE __rank BETWEEN 0 AND {parts[2]} - 1)"
+    if window.startswith("RANGE UNBOUNDED"):
+        slide = int(window.split()[3]) * _MINUTE if "SLIDE" in window else 1
+        return f"(SELECT {columns} {rows} AND __time <= {tau // slide * slide})"
     end = tau // slide * slide
     if found["hop"]:
         return f"(SELECT {columns} {rows} AND __time >= {end - length} AND __time < {end})"

@@ -19,7 +19,7 @@ _STREAMS: dict[str, Columns] = {
 _STORED: Columns = (("domain", "s"), ("type", "s"))
 _WINDOWS = (
     *["RANGE 2 MINUTES", "RANGE 5 MINUTES"] * 3, "RANGE 5 MINUTES SLIDE 1 MINUTE", "RANGE 4 MINUTES SLIDE 2 MINUTES",
-    "NOW", "ROWS 3",
+    "NOW", "ROWS 3", "ROWS 3 SLIDE 2",
 )  # fmt: skip
 _LITERALS = {
     "s": ("'a'", "'b'", "'a'", "'b'", "'7'", "''", "'r1'", "CAST(NULL AS STRING)"),
@@ -146,7 +146,7 @@ class Queries(Texts):
             return "LATEST(buses)", _STREAMS["buses"]
         window = self._pick(_WINDOWS)
         if self._chance(0.15):
-            window = f"PARTITION BY {_STREAMS[stream][0][0]} ROWS {self._pick((1, 2))}"
+            window = f"PARTITION BY {_STREAMS[stream][0][0]} ROWS {self._pick(('1', '2', '1 SLIDE 2', '3 SLIDE 2'))}"
         if stream == "trade" and self._chance(0.1):
             return "HOP(trade, t, INTERVAL '2' MINUTE, INTERVAL '4' MINUTE)", _STREAMS[stream]
         if self._chance(0.1):
@@ -170,6 +170,19 @@ class Queries(Texts):
         )
         return f"(SELECT {names} FROM {rows} WHERE {until})", _STREAMS[stream]
 
+    def _pairs_in_windows(self) -> tuple[str, Columns]:
+        """Return the last window of pairs of rows by the time of either; marks say for how many minutes it waits."""
+        one, two = self._name_of(), self._name_of()
+        low, high = sorted(self._rng.sample((-2, 0, 1), 2))
+        how, (time, late) = self._pick(("JOIN", "JOIN", "LEFT JOIN")), self._pick((("t0", -low), ("t1", high)))
+        near = f"{one}.t BETWEEN {two}.t + INTERVAL '{low}' MINUTE AND {two}.t + INTERVAL '{high}' MINUTE"
+        names = f"{one}.sym, {one}.n, {two}.bid, {one}.t AS t0, {two}.t AS t1"
+        sides = f"trade [RANGE UNBOUNDED] AS {one} {how} quote [RANGE UNBOUNDED] AS {two}"
+        inner = f"SELECT {names} FROM {sides} ON {one}.sym = {two}.sym AND {near}"
+        slide, size = self._pick(((2, 2), (2, 5), (1, 3)))
+        lengths = f"INTERVAL '{slide}' MINUTE, INTERVAL '{size}' MINUTE"
+        return f"HOP(/*{one}*/({inner})/*{one} {max(late, 0)}*/, {time}, {lengths})", (*_STREAMS["quote"], ("n", "i"))
+
     def _item(self, depth: int) -> tuple[str, Columns]:
         """Return an item of FROM with its alias, and its columns."""
         name = self._name_of()
@@ -178,10 +191,12 @@ class Queries(Texts):
             text, columns = f"({self._query(types, depth - 1)})", [(f"c{at}", kind) for at, kind in enumerate(types)]
         elif not self._newest and self._chance(0.1):
             text, columns = self._recent()
+        elif not self._newest and self._chance(0.08):
+            text, columns = self._pairs_in_windows()
         else:
             text, columns = self._base()
         found = [(f"{name}.{each}", kind) for each, kind in columns]
-        if text.startswith("SESSION"):
+        if text.startswith(("SESSION", "HOP(/*")) and self._chance(0.7):
             found += [(f"MINUTE({name}.window_start)", "i"), (f"SECOND({name}.window_end)", "i")]
         return f"{text} AS {name}", found
 
@@ -387,7 +402,7 @@ class Queries(Texts):
         where = f" WHERE {self._truth(columns, 1)}" if self._chance(0.3) else ""
         having = f" HAVING {self._truth(found, 1)}" if self._chance(0.2) else ""
         by = ", ".join([time, *(each for each, _ in keys)])
-        rows = f"{stream} [RANGE UNBOUNDED] AS {name}{where}"
+        rows = f"{stream} [RANGE UNBOUNDED{self._pick(('', ' SLIDE 2 MINUTES'))}] AS {name}{where}"
         return f"SELECT {self._items(types, found, 1)} FROM {rows} GROUP BY {by}{having}"
 
     def _beside_stored(self, types: str, _: int) -> str:

@@ -42,7 +42,7 @@ from .nodes import (
     WindowOver,
     walk,
 )
-from .periods import Partners, goes_on, moved, partners_of, period_of
+from .periods import Partners, clock_of_bound, goes_on, latest_of, partners_of, period_of
 
 
 @dataclass(frozen=True)
@@ -163,15 +163,15 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         return _lifetime(node, inner, states)
     if isinstance(node, Explode):
         states.append(StateBound(node, ""))
-        return replace(inner, times=inner.times | ({node.name} if goes_on(node.array, inner.times) else set()))
+        clock = clock_of_bound(node.array, inner.clocks)
+        clocks = {**inner.clocks, **({} if clock is None else {node.name: clock})}
+        times = inner.times | ({node.name} if goes_on(node.array, inner.times) else set())
+        return replace(inner, times=times, clocks=clocks)
     if isinstance(node, Project):
         states.append(StateBound(node, ""))
         times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))
-        clocks = {
-            name: inner.clocks[each.name]
-            for name, each in node.columns
-            if isinstance(each, Field) and each.name in inner.clocks
-        }
+        found = ((name, clock_of_bound(each, inner.clocks)) for name, each in node.columns)
+        clocks = {name: clock for name, clock in found if clock is not None}
         return replace(inner, times=times, clocks=clocks)
     if isinstance(node, GroupAggregates):
         return _aggregate(node, inner, states)
@@ -193,7 +193,7 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
             inner.source,
         )
     states.append(StateBound(node, "all rows of the relation" if node.kind == "rstream" else ""))
-    return Growth(times=inner.times)
+    return Growth(times=inner.times, clocks=inner.clocks if node.kind == "istream" else {})
 
 
 def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Growth:
@@ -206,8 +206,13 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
     bounds: dict[str, int] = {}
     if isinstance(window, TimeRange):
         late = window.slide_us or 0
+        if window.range_us is None:
+            states.append(StateBound(node, f"the rows of {length_text(late)}"))
+            return Growth(
+                True, False, times=times, clocks={k: lag + late for k, lag in inner.clocks.items()}, source=node
+            )
         stay = window.range_us + late
-        slide = f", until the next multiple of {length_text(window.slide_us)}" if window.slide_us else ""
+        slide = f", until the next multiple of {length_text(late)}" if late else ""
         states.append(StateBound(node, f"the rows of {length_text(window.range_us)}{slide}"))
     elif isinstance(window, Hop):
         late, stay = window.slide_us + 1, window.size_us + window.slide_us + 1
@@ -230,7 +235,8 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
     elif isinstance(window, RowWindow):
         _refuse_times(window.partition, inner, node)
         each = f" per ({', '.join(window.partition)})" if window.partition else ""
-        states.append(StateBound(node, f"{window.n} row{'' if window.n == 1 else 's'}{each}"))
+        n = window.n + window.slide - 1
+        states.append(StateBound(node, f"{n} row{'' if n == 1 else 's'}{each}"))
     elif isinstance(window, Latest):
         assert isinstance(node.origin, Stream)
         states.append(StateBound(node, f"one row per ({', '.join(node.origin.key)})"))
@@ -238,6 +244,8 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         states.append(StateBound(node, ""))
         return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
+    if stay is not None:  # after its change, which may be later than its time
+        stay += max(inner.clocks.values(), default=0)
     return Growth(times=times, clocks=clocks | bounds, stay=stay)
 
 
@@ -252,12 +260,17 @@ def _refuse_times(partition: Sequence[str], inner: Growth, node: Node) -> None:
 
 
 def _lifetime(node: Lifetime, inner: Growth, states: list[StateBound]) -> Growth:
-    ends = [(moved(time), length) for time, length in node.ends]
+    ends = [(latest_of(time), length) for time, length in node.ends]
     stays = [shift[1] + length for shift, length in ends if shift is not None and shift[0] in inner.clocks]
     until = length_text(max(min(stays), 0)) + " after their time" if stays else "their last time"
     until = until if node.ends else "they come"
     states.append(StateBound(node, f"rows, and their changes, until {until}"))
-    clocks = {} if node.begins else inner.clocks
+    clocks = inner.clocks
+    if node.begins:
+        begins = [(latest_of(time) or ("", 0), length) for time, length in node.begins]
+        column = begins[0][0][0]
+        known = column in clocks and all(name == column for (name, _), _ in begins)
+        clocks = {column: max(clocks[column], *(after + us for (_, after), us in begins))} if known else {}
     if not node.ends:
         return replace(inner, clocks=clocks)
     # After another time of the row than those: by as much later as the row may come after it.
@@ -488,7 +501,7 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
     )
     states.append(StateBound(node, text, tuple(sides)))
     static = left.static and right.static
-    clocks = _clocks(left, right, afters[0])
+    clocks = _clocks(left, right, afters[0], alone=node.how not in {"inner", "right", "semi"})
     if halves:
         return Growth(left.grows, left.retracts or not right.static, static, left.times, clocks, source=left.source)
     # A row without a partner leaves with the first row of the other side that meets it.
@@ -502,7 +515,7 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
         left.retracts or right.retracts or padded,
         static,
         left.times | right.times,
-        {**clocks, **_clocks(right, left, afters[1])},
+        {**clocks, **_clocks(right, left, afters[1], alone=node.how in {"right", "full"})},
         source=left.source if left.grows else right.source,
     )
 
@@ -545,14 +558,17 @@ def _length_needed(other: Growth, after: int) -> int:
     return max(after + max(late, (other.stay or 0) if other.retracts else 0), 0)
 
 
-def _clocks(side: Growth, other: Growth, after: int | None) -> dict[str, int]:
-    """Return the greatest delay of a join's rows after the times of one side: a row comes with its partner."""
+def _clocks(side: Growth, other: Growth, after: int | None, *, alone: bool) -> dict[str, int]:
+    """Return the greatest delay of a join's rows after the times of one side: a row comes with its partner.
+
+    ``alone``: or without one, also when its last partner leaves.
+    """
     if other.static:
         return dict(side.clocks)
-    if after is None:
-        return {}
-    late = after + max(other.clocks.values(), default=0)
-    return {name: max(lag, late) for name, lag in side.clocks.items()}
+    ends = [] if side.stay is None else [side.stay]
+    if after is not None and not (alone and other.retracts and other.stay is None):
+        ends.append(_length_needed(other, after) if alone else after + max(other.clocks.values(), default=0))
+    return {name: max(lag, min(ends)) for name, lag in side.clocks.items()} if ends else {}
 
 
 def _side(side: str | int, node: Join, at: int) -> str:

@@ -222,7 +222,7 @@ def _windowed(node: WindowOver) -> tuple[Relation, _Names]:
     window = node.window
     if isinstance(window, RowWindow):
         where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
-        window = RowWindow(window.n, tuple(sorted({names[each] for each in window.partition})), where)
+        window = replace(window, partition=tuple(sorted({names[each] for each in window.partition})), where=where)
     if isinstance(window, Session):
         window = Session(window.gap_us, tuple(sorted({names[each] for each in window.partition})))
     added = {name: name for name in node.schema.names if name not in names}

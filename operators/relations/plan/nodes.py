@@ -35,10 +35,10 @@ class TimeRange:
     """The rows of the last duration: at τ those with a time in (τ − range, τ].
 
     With a slide the relation changes only at multiples of the slide since the epoch. A row of time t enters at t and
-    leaves at t + range, both raised to the next multiple.
+    leaves at t + range, both raised to the next multiple. Without a range, which needs a slide, it never leaves.
     """
 
-    range_us: int
+    range_us: int | None
     slide_us: int | None = None
 
 
@@ -79,11 +79,15 @@ class UnboundedWindow:
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The newest n rows by time that satisfy ``where``, in each partition; without columns there is one partition."""
+    """The newest n rows by time that satisfy ``where``, in each partition; without columns there is one partition.
+
+    With a slide the content of a partition changes only with every ``slide``-th of its rows.
+    """
 
     n: int
     partition: tuple[str, ...] = ()
     where: Expression | None = None
+    slide: int = 1
 
 
 @dataclass(frozen=True)

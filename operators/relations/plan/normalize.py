@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Any, TypeVar
 
 from ....expressions.nodes import Call, Constant, Expression, Field, all_of, conjuncts, fields, substituted, walk
+from .bounds import UnboundedError, growth_of
 from .expression_rules import never_fails, ordered, size
 from .identity import remembered
 from .nodes import (
@@ -63,7 +64,9 @@ def _rewritten(node: Any) -> Any:
     if isinstance(node, Distinct):
         source = _rewritten(node.source)
         return source if isinstance(source, Distinct) else Distinct(source)
-    if isinstance(node, GroupAggregates | Explode | Copies | Top | WindowFunctions | Changes):
+    if isinstance(node, GroupAggregates):
+        return _aggregated(replace(node, source=_rewritten(node.source)))
+    if isinstance(node, Explode | Copies | Top | WindowFunctions | Changes):
         return replace(node, source=_rewritten(node.source))
     if isinstance(node, WindowOver):
         return replace(node, stream=_rewritten(node.stream))
@@ -86,7 +89,10 @@ def _lifetime(node: Lifetime) -> Relation:
     if isinstance(source, Join):
         for side, mine in (("left", source.how not in {"right", "full"}), ("right", source.how in {"inner", "right"})):
             known = set(getattr(source, side).schema.names)
-            begins, ends = (tuple(x for x in some if fields(x[0]) <= known) for some in (node.begins, node.ends))
+            begins, ends = (
+                tuple(x for x in some if fields(x[0]) <= known and not _of_window(x[0]))
+                for some in (node.begins, node.ends)
+            )
             if mine and ends and (side == "left" or source.as_of is None):
                 below = _lifetime(Lifetime(getattr(source, side), begins, ends))
                 joined = _join(replace(source, **{side: below}))
@@ -101,6 +107,34 @@ def _lifetime(node: Lifetime) -> Relation:
         if of_event and not more and us > 0:
             return WindowOver(source.stream, TimeRange(us))
     return node
+
+
+def _of_window(time: Expression) -> bool:
+    """Return whether a time is the bound of a window, after which a join still needs the row."""
+    return isinstance(time, Call) and time.function == "window_bound"
+
+
+def _aggregated(node: GroupAggregates) -> Relation:
+    """Aggregate rows as they come if their groups have one lifetime, which then is that of the result."""
+    above: list[Where | Project] = []
+    source, by = node.source, {each: Field(name, each.type) for name, each in node.by}
+    while isinstance(source, Where | Project):
+        if isinstance(source, Project):
+            columns = dict(source.columns)
+            by = {substituted(each, columns): name for each, name in by.items()}
+        above.append(source)
+        source = source.source
+    if not isinstance(source, Lifetime) or not all(time in by for time, _ in (*source.begins, *source.ends)):
+        return node
+    below: Relation = source.source
+    for each in reversed(above):
+        below = replace(each, source=below)
+    made = replace(node, source=below)
+    try:
+        growth_of(made)
+    except UnboundedError:
+        return node
+    return Lifetime(made, *(tuple((by[time], us) for time, us in some) for some in (source.begins, source.ends)))
 
 
 def _filtered(source: Relation, conditions: Sequence[Expression]) -> Relation:

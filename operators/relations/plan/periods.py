@@ -85,6 +85,34 @@ def moved(expression: Expression) -> tuple[str, int] | None:
     return inner[0], inner[1] + (length if adds else -length)
 
 
+def latest_of(expression: Expression) -> tuple[str, int] | None:
+    """Return a column and the µs that the expression, or the bound of a window, is later at most."""
+    if not isinstance(expression, Call) or expression.function != "window_bound":
+        return moved(expression)
+    time, _, shift = expression.arguments
+    inner = latest_of(time)
+    return None if inner is None or not isinstance(shift, Constant) else (inner[0], inner[1] + shift.value)
+
+
+def clock_of_bound(expression: Expression, clocks: Mapping[str, int]) -> int | None:
+    """Return for how many µs after the bound of a window, and after the first row with it, a row may still come.
+
+    It is None for other expressions than a column and a bound, and where this is not limited.
+    """
+    if isinstance(expression, Field):
+        return clocks.get(expression.name)
+    if not isinstance(expression, Call):
+        return None
+    inner, shift = clock_of_bound(expression.arguments[0], clocks), expression.arguments[-1]
+    if expression.function == "window_bound" and isinstance(shift, Constant):
+        length = expression.arguments[1]
+        return None if inner is None or not isinstance(length, Constant) else inner + length.value - min(shift.value, 0)
+    if expression.function == "sequence" and inner is not None:  # the ends of the windows that hold a row
+        last = latest_of(expression.arguments[1])
+        return None if last is None or last[0] not in clocks else clocks[last[0]] + last[1]
+    return None
+
+
 def period_of(expression: Expression, clocks: Mapping[str, int]) -> int | None:
     """Return for how many µs after a time rows with the same value may still come; None if that is not bounded.
 
@@ -97,6 +125,8 @@ def period_of(expression: Expression, clocks: Mapping[str, int]) -> int | None:
     shift = moved(expression)
     if shift is not None:
         return clocks.get(shift[0])
+    if expression.function == "window_bound":
+        return clock_of_bound(expression, clocks)
     function, arguments = expression.function, expression.arguments
     more = CLOCKS_SET_US if function.endswith(("_in_zone", "local_time")) else 0
     function = function.removesuffix("_in_zone")

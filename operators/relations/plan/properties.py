@@ -164,12 +164,32 @@ def _meets_one(keys: Sequence[Key], equal: Iterable[Expression]) -> bool:
 def _of_set(node: SetOperation) -> list[Key]:
     found = [] if node.all else [_columns(node)]
     if node.kind == "union":
-        return found
+        return found + _of_union(node)
     found += _keys(node.left)
     if node.kind == "intersect":
         names = dict(zip(node.right.schema.names, node.left.schema.names, strict=True))
         found += [tuple(names[each] for each in key) for key in _keys(node.right)]
     return found
+
+
+def _of_union(node: SetOperation) -> list[Key]:
+    """Return the keys of both sides, with a column that has another constant in each."""
+    names = dict(zip(node.left.schema.names, node.right.schema.names, strict=True))
+    constants = {name: (_constant(node.left, name), _constant(node.right, other)) for name, other in names.items()}
+    apart = [name for name, (one, other) in constants.items() if one and other and one.value != other.value]
+    others = [set(key) for key in _keys(node.right)]
+    both = [key for key in _keys(node.left) if {names[each] for each in key} in others]
+    return [(*key, *apart[:1]) for key in both if apart]
+
+
+def _constant(node: Node, name: str) -> Constant | None:
+    """Return the constant that a column is; None for others."""
+    while isinstance(node, Project):
+        each = dict(node.columns)[name]
+        if not isinstance(each, Field):
+            return each if isinstance(each, Constant) else None
+        node, name = node.source, each.name
+    return None
 
 
 def _names(expressions: Sequence[Expression]) -> Key | None:
@@ -269,4 +289,6 @@ def has_value(expression: Expression, certain: frozenset[str]) -> bool:
         return expression.value is not None
     if expression.function == "coalesce":
         return any(has_value(each, certain) for each in expression.arguments)
+    if expression.function == "window_bound":
+        return has_value(expression.arguments[0], certain)
     return expression.function in _NEVER

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import duckdb
 import polars as pl
@@ -95,6 +95,8 @@ def window(stream, kind):
     match kind:
         case TimeRange(size, None):
             return node, plain + alive + f"{time} > $tau - {size}"
+        case TimeRange(None, slide):
+            return node, plain + alive + f"{time} <= {last(slide)}"
         case TimeRange(size, slide):
             return node, plain + alive + f"{time} <= {last(slide)} AND {time} > {last(slide)} - {size}"
         case Hop(size, slide, False):
@@ -103,9 +105,10 @@ def window(stream, kind):
             return node, plain + alive + f"{time} = $tau"
         case UnboundedWindow():
             return node, plain + alive + "true"
-        case RowWindow(n, partition, _):
+        case RowWindow(n, partition, _, slide):
             by = f"PARTITION BY {', '.join(partition)} " if partition else ""
-            return node, plain + alive + f"true QUALIFY ROW_NUMBER() OVER ({by}ORDER BY {time} DESC, seq DESC) <= {n}"
+            number = f"ROW_NUMBER() OVER ({by}ORDER BY {time}, seq) - COUNT(*) OVER ({by}) // {slide} * {slide}"
+            return node, plain + alive + f"true QUALIFY {number} BETWEEN 1 - {n} AND 0"
         case Latest():
             rank = f"ROW_NUMBER() OVER (PARTITION BY {key} ORDER BY {time} DESC, seq DESC)"
             newest = f"(SELECT * FROM {stream.name} WHERE {time} <= $tau QUALIFY {rank} = 1)"
@@ -115,7 +118,8 @@ def window(stream, kind):
 
 WINDOWS = (
     TimeRange(3), TimeRange(7), TimeRange(6, 4), TimeRange(8, 2), Hop(6, 3), Hop(4, 4), Now(), UnboundedWindow(),
-    RowWindow(1), RowWindow(3), RowWindow(2, ("key",)), RowWindow(1, ("key",)), Latest(),
+    RowWindow(1), RowWindow(3), RowWindow(2, ("key",)), RowWindow(1, ("key",)), Latest(), TimeRange(None, 5),
+    RowWindow(3, slide=2), RowWindow(3, ("key",), slide=2), RowWindow(1, ("key",), slide=3),
 )  # fmt: skip
 
 
@@ -123,7 +127,7 @@ WINDOWS = (
 def windows(draw, stream):
     kind = draw(st.sampled_from(WINDOWS))
     if isinstance(kind, RowWindow) and kind.partition:
-        kind = RowWindow(kind.n, stream.key)
+        kind = replace(kind, partition=stream.key)
     return window(stream, kind)
 
 
