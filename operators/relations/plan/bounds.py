@@ -37,6 +37,7 @@ from .nodes import (
     Stream,
     TimeRange,
     Top,
+    UnboundedWindow,
     Where,
     WindowFunctions,
     WindowOver,
@@ -202,18 +203,12 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         states.append(StateBound(node, f"all rows of {node.stream.name}"))
         return Growth(retracts=False, static=True)
     times = inner.times
-    late, stay = 0, None
-    bounds: dict[str, int] = {}
+    late, stay, bounds = 0, None, dict[str, int]()
     if isinstance(window, TimeRange):
         late = window.slide_us or 0
-        if window.range_us is None:
-            states.append(StateBound(node, f"the rows of {length_text(late)}"))
-            return Growth(
-                True, False, times=times, clocks={k: lag + late for k, lag in inner.clocks.items()}, source=node
-            )
-        stay = window.range_us + late
-        slide = f", until the next multiple of {length_text(late)}" if late else ""
-        states.append(StateBound(node, f"the rows of {length_text(window.range_us)}{slide}"))
+        stay = None if window.range_us is None else window.range_us + late
+        slide = f", until the next multiple of {length_text(late)}" if late and stay is not None else ""
+        states.append(StateBound(node, f"the rows of {length_text(window.range_us or late)}{slide}"))
     elif isinstance(window, Hop):
         late, stay = window.slide_us + 1, window.size_us + window.slide_us + 1
         states.append(
@@ -242,10 +237,13 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
         states.append(StateBound(node, f"one row per ({', '.join(node.origin.key)})"))
     else:
         states.append(StateBound(node, ""))
-        return Growth(grows=True, retracts=False, times=times, clocks=inner.clocks, source=node)
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
+    if isinstance(window, UnboundedWindow) or (isinstance(window, TimeRange) and stay is None):
+        return Growth(grows=True, retracts=False, times=times, clocks=clocks, source=node)
     if stay is not None:  # after its change, which may be later than its time
         stay += max(inner.clocks.values(), default=0)
+    if isinstance(window, RowWindow) and window.slide > 1:  # a row waits for the last one of its slide
+        clocks = {}
     return Growth(times=times, clocks=clocks | bounds, stay=stay)
 
 
@@ -565,7 +563,7 @@ def _clocks(side: Growth, other: Growth, after: int | None, *, alone: bool) -> d
     """
     if other.static:
         return dict(side.clocks)
-    ends = [] if side.stay is None else [side.stay]
+    ends = [] if side.stay is None or side.grows else [side.stay]
     if after is not None and not (alone and other.retracts and other.stay is None):
         ends.append(_length_needed(other, after) if alone else after + max(other.clocks.values(), default=0))
     return {name: max(lag, min(ends)) for name, lag in side.clocks.items()} if ends else {}
