@@ -5,10 +5,12 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
+import duckdb
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit.continuous import CATALOG, END_US, EPOCH, FORMS, TRADE, rows_of_streams
+from kit.continuous import CATALOG, END_US, EPOCH, FORMS, QUOTE, TRADE, rows_of_streams
 from kit.hosting import Arrivals, Tables, Versions, frame, groups_second, is_behind, run, scanned, windows_first
 from kit.local_host import LocalHost
 
@@ -72,6 +74,41 @@ def test_hosted_queries_give_what_each_gives_by_itself(placing, texts, rows, sha
         if query.domain.clock == "event" or query.result.kind == "latest":
             assert tables.contents(number) == contents(query, arrivals.rows), text
     assert set(tables.begun) == set(range(1, len(texts) + 1))
+
+
+OUTER = """
+    SELECT a.sym, b.sym AS other, COUNT(*) AS n FROM trade AS a {} JOIN quote AS b
+    ON a.sym = b.sym AND b.t BETWEEN a.t - INTERVAL '5' MINUTE AND a.t + INTERVAL '3' MINUTE GROUP BY a.sym, b.sym
+"""
+OVER = 1 << 62
+
+
+@given(rows_of_streams(), st.sampled_from(["LEFT", "RIGHT", "FULL"]), st.integers(1, 3), st.integers(1, 4), st.data())
+def test_rows_without_a_partner_come_out_as_far_as_each_input_has_progress(rows, how, shards, batches, draw):
+    """An input may be silent or have ended; after each batch, the table is what DuckDB gives for the rows so far."""
+    text, database = OUTER.format(how), duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    host = LocalHost(Versions({1: {"q": (1, text)}}), shards)
+    tables, sides = Tables(host.plan(1)), {each.name: (each, rows[each.name].sort("t")) for each in (TRADE, QUOTE)}
+    at, bounds = dict.fromkeys(sides, 0), dict.fromkeys(sides, -OVER)
+    for batch in range(batches + 1):
+        tasks = {}
+        for name, (stream, every) in sides.items():
+            end = every.height if batch == batches else draw.draw(st.integers(at[name], every.height))
+            bound = int(every["t"][end].timestamp() * 1e6) if end < every.height else OVER
+            silent = batch < batches and draw.draw(st.booleans())
+            bounds[name] = bounds[name] if silent else bound
+            heard = {} if silent else {"f": None if bound == OVER else bound}
+            if end > at[name] or heard:
+                tasks[name] = [scanned(stream, every[at[name] : end], range(at[name] + 1, end + 1), heard)]
+            at[name] = end
+        host = run(host, Command(batch, 1), tasks, tables)
+        for name, (_, every) in sides.items():
+            database.register(name, every.filter(pl.col("t").dt.epoch("us") < min(bounds.values())).to_arrow())
+        found = Counter({row[1:]: copies for row, copies in tables.contents(1).items()})
+        assert found == Counter(database.execute(text).fetchall())
+    assert not tables.failed
+    assert not tables.late
 
 
 FAILING = "SELECT sym, SUM(1 / n) AS r FROM trade [RANGE 10 MINUTES] GROUP BY sym"

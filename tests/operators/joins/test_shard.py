@@ -13,6 +13,8 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.frames import from_frame, split_punctuation, to_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_field
 from upstream.operators.joins.as_of_shard import AsOfShard
+from upstream.operators.joins.band import LEFT as LEFT_SIDE
+from upstream.operators.joins.band import RIGHT as RIGHT_SIDE
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.plan import AsOfPlan, JoinPlan, JoinSide
 from upstream.operators.joins.shard import JoinShard, join_pack, latest_pack
@@ -47,6 +49,20 @@ def test_each_pair_and_each_row_without_a_partner_is_given_once_and_no_promise_i
             ends = ([left[one][1]] if one >= 0 else []) + ([right[two][1]] if two >= 0 else [])
             assert max(ends) >= promised or (one >= 0 and left[one][0] is None)
         promised = promised if promise is None else max(promised, promise)
+    # And as soon as the other side's bound, or that of the key, has passed the last time of a partner.
+    bounds, there, gone = {}, set(), set()
+    for batch, pairs in zip(batches, found, strict=True):
+        gone |= set(pairs)
+        for side, claims in enumerate(batch[4:] or ((), ())):
+            there |= {(side, number) for *_, number in batch[2 * side]}
+            for key, bound in [(None, batch[2 * side + 1]), *claims]:
+                bounds[side, key] = max(bounds.get((side, key), -99), -99 if bound is None else bound)
+        for pair in expected(left, right, met, how):
+            side, number = (LEFT_SIDE, pair[0]) if pair[1] < 0 else (RIGHT_SIDE, pair[1])
+            if -1 in pair and how != "semi" and (side, number) in there:
+                key, time, _ = (left, right)[side][number]
+                passed = max(bounds.get((1 - side, each), -99) for each in (None, key))
+                assert pair in gone or passed <= band.partners(side, np.array([time]))[1][0]
     last = reports[-1]
     assert (last.left_rows, last.right_rows, last.results) == (len(left), len(right), len(flat(found)))
     assert (last.left_late, last.right_late, last.left_kept, last.right_kept) == (0, 0, 0, 0)
