@@ -11,6 +11,7 @@ from ..conf.options import flag_argument
 from ..core.feedback.control import QueueBudget
 from ..core.rows.key import Key
 from ..operators.compile import bind, on_spark
+from ..operators.group_by import open_groups
 from ..operators.queue.queue import Policy, ShardPlan, is_duration
 from ..operators.reorder.shard import Late, ReorderPlan
 from ..operators.row_steps import (
@@ -398,10 +399,12 @@ class StreamSteps:
     ) -> Self:
         """Keep the first to arrive of the rows that have the same time and the same values in some columns.
 
+        After results that are retracted, keep the values themselves: each is a row, as long as a newest row has it.
+
         Parameters
         ----------
         columns
-            The columns to compare [default: the key].
+            The columns to compare [default: the key]. After results that are retracted, the rows have no others.
         late
             The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
             have passed on as punctuation passes their time. ``refuse`` drops them, ``pass`` lets them pass on; both
@@ -427,6 +430,13 @@ class StreamSteps:
         >>> once = stream.distinct("vehicle_id", "speed")
         """
         by = distinct_by(self.plan, columns)
+        if self.plan.retracts:
+            if late != "refuse" or dead_letters:
+                raise OptionError(
+                    f"distinct(late={late!r}, dead_letters={dead_letters}) after results that are retracted",
+                    expected="neither: what arrives later is newer there",
+                )
+            return self._of(open_groups(self.plan, by, ttl=None, tombstone_retention=None, shards=shards).distinct())
         plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
         return self._of(reorder(plan, self.plan, late_aside=flag_argument("dead_letters", dead_letters)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from ..operators.windows.parse import (
 )
 from ..operators.windows.shards.plan import NUMBER, Tombstones, WindowPlan
 from ..plan.nodes import check_complete
+from ..plan.properties import identity_of
 from .steps import StreamSteps, plan_of
 from .windows import GroupedStream, WindowedStream
 
@@ -336,6 +337,7 @@ class WindowsAndJoins(StreamSteps):
         *,
         zone: str | None = None,
         by: str | Sequence[str] | None = None,
+        event_time: str | None = None,
         emit: Output | Emission = "latest",
         lateness: str | Lateness = "0 seconds",
         tombstones: Tombstones = "fail",
@@ -358,6 +360,8 @@ class WindowsAndJoins(StreamSteps):
         by
             The columns by which rows have windows of their own, and the results' key [default: the update key]. Every
             row has to have them. They are not fractions, which look equal and differ.
+        event_time
+            The column that places results in windows, if they are retracted [default: the stream's event time].
         emit
             ``latest``: of each key the latest complete window. ``all``: every window that has a row. ``eager``: each
             key's latest started window, and no other until it closes. ``us.Emission("all", early=True)`` also emits
@@ -384,7 +388,9 @@ class WindowsAndJoins(StreamSteps):
 
         Notes
         -----
-        Over windows that are re-emitted, the key of the results is that of the groups, and ``window_id``.
+        Over windows that are re-emitted, the key of the results is that of the groups, and ``window_id``. So it is over
+        results that are retracted. There, each key counts in the windows of its newest row, and all results are early,
+        as for ``group_by(…).window(…, newest="table")``.
 
         Examples
         --------
@@ -393,6 +399,19 @@ class WindowsAndJoins(StreamSteps):
         >>> last = stream.window(us.Windower("1000 rows", slide="100 rows", of="stream")).agg(rows=us.count())
         """
         before, group = self.plan, group_argument("window", self.plan, by)
+        if before.retracts and identity_of(before) is None:
+            if tombstones != "fail":
+                raise OptionError(f"tombstones={tombstones!r} after results that are retracted", expected="left out")
+            every: Any = "all" if emit == "latest" else emit
+            return self.group_by(*(group or before.key), shards=shards).window(
+                duration, slide, zone=zone, newest="table", event_time=event_time, emit=every, lateness=lateness
+            )
+        if event_time is not None:
+            raise OptionError(
+                f"window(…, event_time={event_time!r}) over results that are final",
+                expected="the stream's event time",
+                hint="name it where the stream is made",
+            )
         asked, late = windower_for(duration, slide, zone), lateness_for(lateness)
         emission = emission_for("window", emit, ("latest", "all", "eager"), flush=True)
         numbered = asked.of == "stream"

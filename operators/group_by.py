@@ -36,22 +36,30 @@ class NewestGroups:
 
     def aggregated(self, aggregates: Mapping[str, Aggregate]) -> GroupBy:
         """Return the plan of the groups' results."""
+        check_named(aggregates, {*self.columns, SYSTEM})
+        Aggregates.of(aggregates, self.before.arrow)  # refuses unsuitable columns, and no aggregates
+        return self._grouped(
+            aggregates,
+            "group_by(…) gives the newest value of each group, in place of the one before",
+            "group_by(…).window(…) opens windows over the newest rows of each group",
+        )
+
+    def distinct(self) -> GroupBy:
+        """Return the plan of the groups themselves: one row for each, as long as a key's newest row is in it."""
+        return self._grouped({}, "distinct(…) retracts values that no newest row has", "put the window before it")
+
+    def _grouped(self, aggregates: Mapping[str, Aggregate], problem: str, hint: str) -> GroupBy:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         before = self.before
-        check_named(aggregates, {*self.columns, SYSTEM})
         side = LatestSide(self.columns, "", before.arrow, before.key, before.time)
         plain = GroupPlan(side, aggregates, self.shards)
         side = dataclasses.replace(side, values=plain.algebra.inputs, retention=self.retention, ttl=self.ttl)
         plan = dataclasses.replace(plain, side=side)
         if not side.stays:
             before = versions(before, VersionPlan(side, self.shards))
-        left_out = IncompleteInput(
-            "group_by(…) gives the newest value of each group, in place of the one before",
-            "group_by(…).window(…) opens windows over the newest rows of each group",
-        )
         return GroupBy(
-            self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
+            self.columns, None, from_arrow_schema(plan.schema), IncompleteInput(problem, hint), False, self.shards,
             inputs=(before,), specification=plan,
         )  # fmt: skip
 

@@ -114,7 +114,6 @@ _WITH_CHANGES = {
     "union": "would mix up results, which each input numbers by itself",
     "merge": "would hold back early results",
     "ordered": "would hold back early results",
-    "distinct": "would take a result that changes for a repeat",
 }
 
 
@@ -161,12 +160,12 @@ def seconds_argument(name: str, value: str) -> float:
 
 
 def distinct_by(before: Node, columns: tuple[str, ...]) -> Key:
-    """Return the columns in which equal rows of one time are repeats: the key, unless others are given."""
+    """Return the columns in which equal rows are repeats, if of one time or retracted: by default the key."""
     for each in columns:
         if text_argument("distinct", each) is None:
             raise OptionError("distinct(None)", expected="names of columns")
     check_key_columns(before, "distinct")
-    by = Key(dict.fromkeys(each for each in columns if each != before.time)) or before.key
+    by = Key(dict.fromkeys(each for each in columns if before.retracts or each != before.time)) or before.key
     absent = [each for each in by if each not in before.schema.names]
     if absent:
         raise SchemaError(
@@ -188,7 +187,7 @@ def reorder(plan: ReorderPlan, *inputs: Node, late_aside: bool = False) -> Reord
     form = first.time_format
     plan = dataclasses.replace(plan, time_format=form.format, time_zone=form.zone)
     for each in inputs:
-        if first.time is not None:
+        if first.time is not None and plan.name in _WITH_CHANGES:
             check_final(each, name, _WITH_CHANGES[plan.name])
         if plan.name != "union":
             check_promised(each, name)

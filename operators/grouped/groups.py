@@ -251,10 +251,13 @@ class KeptGroups:
         np.maximum.at(arrival, group, micros(changes, "arrival"))
         left = np.zeros(n, dtype=np.bool_)
         left[known] = count[known] == 0
+        shown = count > 0
+        if not self._plan.aggregates:
+            shown[known] = False  # nothing of it changes
         return ChangedGroups(
-            groups.filter(there),
-            values.filter(there).select(list(self._plan.aggregates)),
-            arrival[count > 0],
+            groups.filter(pa.array(shown)),
+            values.filter(pa.array(shown)).select(list(self._plan.aggregates)),
+            arrival[shown],
             groups.filter(pa.array(left)),
             arrival[left],
         )

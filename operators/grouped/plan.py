@@ -23,7 +23,7 @@ ROWS = "__upstream_rows"
 
 @dataclasses.dataclass(frozen=True)
 class GroupPlan:
-    """Aggregates by group. A checkpoint rejects another plan."""
+    """Aggregates by group; without any, the distinct groups. A checkpoint rejects another plan."""
 
     side: LatestSide  # the input, whose `on` is the group
     aggregates: Mapping[str, Aggregate]
@@ -31,7 +31,7 @@ class GroupPlan:
 
     @cached_property
     def algebra(self) -> Aggregates:
-        return Aggregates.of(self.aggregates, self.side.schema)
+        return Aggregates.of(self.aggregates, self.side.schema) if self.aggregates else Aggregates({})
 
     @cached_property
     def added(self) -> Aggregates:

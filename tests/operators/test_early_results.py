@@ -68,19 +68,33 @@ def test_an_anti_join_of_a_stream_whose_key_has_the_name():
 
 
 @pytest.mark.parametrize(
+    "step",
+    [
+        lambda stream: stream.distinct("r", late="pass"),
+        lambda stream: stream.window("5 microseconds", tombstones="drop"),
+        lambda stream: stream.group_by("r").agg(n=us.count()).window("5 microseconds"),
+        lambda stream: stream.group_by("r").agg(),
+    ],
+    ids=["late", "tombstones", "no time", "no aggregate"],
+)
+def test_arguments_that_retracted_results_do_not_take(step):
+    with pytest.raises(OptionError):
+        stream_tester(lambda left, right: step(early(left, right)))
+
+
+@pytest.mark.parametrize(
     ("step", "words"),
     [
         (lambda stream: stream.ordered(), "ordered"),
-        (lambda stream: stream.distinct(), "distinct"),
         (lambda stream: stream.merge(stream), "merge"),
         (lambda stream: stream.union(stream), "numbers by itself"),
         (lambda stream: stream.queue(policy="shed"), "drop some of the rows"),
         (lambda stream: stream.where("v > 0", on_leave="keep"), "no longer hold"),
-        (lambda stream: stream.window("5 minutes").agg(n=us.count()), "retracts them"),
+        (lambda stream: stream.session_window("5 minutes").agg(n=us.count()), "retracts them"),
         (lambda stream: stream.join(stream, on="k", within=us.Windower(5)), "retracts them"),
         (lambda stream: stream.join_as_of(stream, on="k"), "retracts them"),
     ],
-    ids=["ordered", "distinct", "merge", "union", "shed", "keep", "window", "join", "as of"],
+    ids=["ordered", "merge", "union", "shed", "keep", "sessions", "join", "as of"],
 )
 def test_what_needs_final_results_refuses_those_that_are_retracted(step, words):
     with pytest.raises(SchemaError, match=words):
@@ -169,7 +183,7 @@ def bag(found: list[Row]) -> Counter[Any]:
 
 @given(
     st.lists(st.sampled_from(THEN), max_size=2),
-    st.sampled_from(["rows", "groups", "join"]),
+    st.sampled_from(["rows", "groups", "distinct", "windows", "join"]),
     st.lists(st.tuples(rows(), rows(), rows(), st.booleans()), min_size=1, max_size=4),
 )
 def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batches):
@@ -179,6 +193,10 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batch
             stream = step(stream)
         if last == "groups":
             return stream.group_by("r", shards=3).agg(n=us.count(), v=us.sum("v_right"))
+        if last == "distinct":
+            return stream.distinct("r", shards=3)
+        if last == "windows":
+            return stream.window("5 microseconds", by="r", shards=3).agg(n=us.count())
         if last == "join":
             return stream.select("v", "v_right", "r").join_latest(more, on="k", suffix="_more", shards=2)
         return stream
@@ -201,6 +219,12 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batch
     held = tester.latest()
     if last == "groups":
         assert {row["r"]: (row["n"], row["v"] or 0) for row in held} == summed(found)
+    elif last == "distinct":
+        assert Counter(row["r"] for row in held) == Counter({row["r"]: 1 for row in found if row["r"] is not None})
+    elif last == "windows":
+        times = ((row["r"], max(row[name] for name in ("t", "t_right") if row[name] is not None)) for row in found)
+        expected = Counter((group, time // 5) for group, time in times if group is not None)
+        assert {(row["r"], row["window_id"]): row["n"] for row in held} == expected
     elif last == "join":
         partners = {row["k"]: row["v"] for row in newest(third)}
         expected = Counter(

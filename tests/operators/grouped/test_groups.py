@@ -44,6 +44,21 @@ def test_values_are_kept_only_where_an_aggregate_needs_them():
     assert query.kinds() == {"head", "keys", "groups"}
 
 
+def test_groups_without_aggregates_are_emitted_when_they_begin_and_end():
+    query, emitted = Query(plan(aggregates={})), [0, 0]
+    for changes, more in (
+        ([(1, "x", 1, 5, "a", False), (2, "x", 1, 5, "a", False)], 1),
+        ([(3, "x", 2, 5, "a", False), (2, "x", 2, 6, "b", False)], 0),
+        ([(1, "y", 3, 5, "a", False)], 1),
+        ([(2, None, 4, None, None, True), (3, None, 4, None, None, True)], 1),
+    ):
+        before = sum(emitted)
+        for report in query.batch(changes):
+            emitted[report.shard] = report.results
+        assert sum(emitted) - before == more
+    assert query.table.keys() == {"y"}
+
+
 SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.string()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 SIDE = LatestSide(("g",), "", SCHEMA, ("k",), None, ("v",))
 ALGEBRA = Aggregates.of({"least": min_("v"), "all": collect("v", by=["v", "k"], limit=10_000)}, SCHEMA)
