@@ -144,7 +144,7 @@ def test_groups_of_windows_are_kept_and_not_their_rows():
     hours = f"TUMBLE({pairs}, t, INTERVAL '1' HOUR)"
     early = f"SELECT window_end, COUNT(*) AS c FROM {hours} GROUP BY window_end EMIT EARLY"
     plan = bind(early, CATALOG).plan
-    assert len([each for each in walk(plan) if isinstance(each, GroupAggregates)]) == 1
+    assert len({each for each in walk(plan) if isinstance(each, GroupAggregates)}) == 1
     assert not any(isinstance(each, WindowOver) and state_of(each)[-1].keeps for each in walk(plan))
 
 
