@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import modules
-from kit.continuous import CATALOG
+from kit.continuous import CATALOG, refused
 from kit.places import ROOT
 
 from upstream.language import bind, statements
@@ -66,6 +66,9 @@ def test_each_word_that_the_parser_adds_is_in_the_grammar():
 
 @pytest.mark.parametrize("sql", QUERIES)
 def test_each_path_through_a_rule_is_a_query_that_means_something(sql):
+    if sql.endswith("EMIT EARLY"):  # which these windows do not have
+        refused(sql, "HOP or TUMBLE")
+        return
     query = bind(sql, CATALOG)
     assert query.schema.names == ["vehicle_id", "speed"]
     assert query.reads[0] == "buses"
