@@ -25,7 +25,7 @@ from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, computed, reason_of
 from ..operators.relations.plan.nodes import Stream
 from ..operators.relations.streams import SEQUENCE, TOMBSTONE
-from ..operators.relations.zsets import key_numbers, mixed
+from ..operators.relations.zsets import is_hashable, key_numbers, mixed
 from ..operators.runtime.feeds import key_mask
 from ..operators.runtime.pack import micros
 from ..operators.tables.lookup import Version, rows_at
@@ -34,6 +34,8 @@ from .messages import Command, Outbox, control_of
 
 # Pages of the state go by the same hash. Without this, a slot would use every n-th of its pages only.
 _SALT = 0x51075
+# Of so many rows, values are hashed once each.
+_MANY = 1000
 
 
 def slots_of(columns: Sequence[pl.Series], slots: int) -> Int64s:
@@ -45,8 +47,18 @@ def slots_of(columns: Sequence[pl.Series], slots: int) -> Int64s:
     if not columns:
         raise ValueError("what has no columns is gathered: its slot does not depend on rows")
     frame = pl.DataFrame([_plain(each).alias(str(at)) for at, each in enumerate(columns)])
-    numbers = key_numbers(frame, frame.columns)
-    return (mixed(numbers, _SALT) % np.uint64(slots)).astype(np.int64)
+    one = frame.to_series().to_arrow(compat_level=pl.CompatLevel.oldest())
+    if frame.width == 1 and frame.height > _MANY and is_hashable(one.type):
+        codes, size = key_codes([one])
+        if size <= frame.height // 2:
+            place = np.zeros(size, dtype=np.int64)
+            place[codes] = np.arange(frame.height)
+            return _slots(frame[place], slots)[codes]
+    return _slots(frame, slots)
+
+
+def _slots(frame: pl.DataFrame, slots: int) -> Int64s:
+    return (mixed(key_numbers(frame, frame.columns), _SALT) % np.uint64(slots)).astype(np.int64)
 
 
 def _plain(values: pl.Series) -> pl.Series:
@@ -74,15 +86,15 @@ _OFTEN_CONSTANT = {
     _ARRIVAL: pa.int64(),
     _FEED: pa.dictionary(pa.int32(), pa.string()),
 }
+_WIDE = {str(each): each for each in (pa.int64(), TIMESTAMP)}
 
 
 def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Convert rows with the system column to the form in which the scan sends them.
 
-    A system value that is the same in all rows moves to the schema's metadata, and so does the least of numbers that
-    are within 32 bits of it. Rows that represent others have the first arrival of these.
+    A system value that is the same in all rows moves to the schema's metadata. So does the least of whole numbers and
+    times that are within 32 bits of it. Rows that represent others have the first arrival of these.
     """
-    sent = rows.select(schema.names)
     arrivals = micros(rows, "arrival")
     firsts = micros(rows, "first_arrival", arrivals)
     more = {
@@ -94,20 +106,22 @@ def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     if (firsts < arrivals).any():
         more[_FIRST] = pa.array(firsts)
     constant: dict[str, Any] = {}
-    leasts: dict[str, int] = {}
-    for name, column in more.items():
-        first = column[0].as_py() if name in _OFTEN_CONSTANT and rows.num_rows else None
-        if first is not None and pc.all(pc.equal(column, first), skip_nulls=False).as_py():
+    for name in _OFTEN_CONSTANT if rows.num_rows else ():
+        first = more[name][0].as_py()
+        if first is not None and pc.all(pc.equal(more[name], first), skip_nulls=False).as_py():
             constant[name] = first
-            continue
-        if pa.types.is_int64(column.type) and rows.num_rows:
-            least, most = pc.min_max(column).as_py().values()
-            if most - least < 1 << 31:
-                leasts[name] = least
-                sent = sent.append_column(name, pc.subtract(column, least).cast(pa.int32()))
-                continue
-        sent = sent.append_column(name, column)
-    return sent.replace_schema_metadata({_CONSTANT: json.dumps(constant), _LEAST: json.dumps(leasts)})
+            del more[name]
+    leasts: dict[str, tuple[str, int]] = {}
+    columns = {**{name: rows.column(name) for name in schema.names}, **more}
+    for name, column in columns.items():
+        kind = str(column.type)
+        if kind in _WIDE:
+            numbers = column.cast(pa.int64())
+            least, most = pc.min_max(numbers).as_py().values()
+            if least is not None and most - least < 1 << 31:
+                leasts[name] = kind, least
+                columns[name] = pc.subtract(numbers, least).cast(pa.int32())
+    return pa.table(columns, metadata={_CONSTANT: json.dumps(constant), _LEAST: json.dumps(leasts)})
 
 
 def in_order(tables: Sequence[pa.Table]) -> pa.Table:
@@ -118,12 +132,12 @@ def in_order(tables: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts, promote_options="default").unify_dictionaries().combine_chunks()
     if all(_is_run(each) for each in parts) and all(map(_precedes, parts, parts[1:])):
         return rows
-    # NumPy's stable sorts merge runs without comparing all rows.
     feeds = rows.column(_FEED).chunk(0)
-    ranks = np.append(pc.rank(feeds.dictionary).to_numpy(), len(feeds.dictionary) + 1)
-    feed = ranks[pc.fill_null(feeds.indices, -1).to_numpy()]
-    arrival, sequence = (rows.column(name).to_numpy() for name in (_ARRIVAL, SEQUENCE))
-    return rows.take(pa.array(np.lexsort((feed, sequence, arrival))))
+    ranks = np.append(pc.rank(feeds.dictionary).to_numpy().astype(np.int64), len(feeds.dictionary) + 1)
+    feed = pa.chunked_array([pa.array(ranks[pc.fill_null(feeds.indices, -1).to_numpy()])])
+    # NumPy's stable sort merges runs without comparing all rows.
+    order = np.argsort(places([rows.column(_ARRIVAL), rows.column(SEQUENCE), feed]), kind="stable")
+    return rows.take(pa.array(order))
 
 
 def oldest_arrival(rows: pa.Table) -> int | None:
@@ -134,25 +148,29 @@ def oldest_arrival(rows: pa.Table) -> int | None:
 
 def rows_of(rows: pa.Table) -> pl.DataFrame:
     """Return rows in the form among routes."""
-    frame = pl.from_arrow(rows.drop_columns([name for name in rows.column_names if name in (_ARRIVAL, _FEED, _FIRST)]))
+    frame = pl.from_arrow(_without(rows, _ARRIVAL, _FEED, _FIRST))
     assert isinstance(frame, pl.DataFrame)
     return frame
 
 
 def as_letters(rows: pa.Table) -> pa.Table:
     """Return rows, from :func:`in_order`, with the columns of dead letters: the user's, the feed, and the deletion."""
-    rows = rows.drop_columns([_ARRIVAL, SEQUENCE])
+    rows = _without(rows, _ARRIVAL, _FIRST, SEQUENCE)
     rows = rows.set_column(rows.schema.get_field_index(_FEED), f"{SYSTEM}_source", rows.column(_FEED).cast(pa.string()))
     return rows.rename_columns([DELETED if name == TOMBSTONE else name for name in rows.column_names])
+
+
+def _without(rows: pa.Table, *names: str) -> pa.Table:
+    return rows.select([name for name in rows.column_names if name not in names])
 
 
 def _whole(table: pa.Table) -> pa.Table:
     """Restore the columns as they were before :func:`as_sent`, always with the same types."""
     metadata = table.schema.metadata or {}
     constant, leasts = (json.loads(metadata.get(name, b"{}")) for name in (_CONSTANT, _LEAST))
-    for name, least in leasts.items():
-        values = pc.add(table.column(name).cast(pa.int64()), least)
-        table = table.set_column(table.schema.get_field_index(name), name, values)
+    for name, (kind, least) in leasts.items():
+        numbers = pc.add(table.column(name).cast(pa.int64()), least)
+        table = table.set_column(table.schema.get_field_index(name), name, numbers.cast(_WIDE[kind]))
     columns = [name for name in table.column_names if name not in _OFTEN_CONSTANT]
     whole = table.select(columns).replace_schema_metadata(None)
     for name, dtype in _OFTEN_CONSTANT.items():

@@ -190,6 +190,8 @@ class Sums:
         return results
 
     def _lifted(self, states: int, rows: pa.Table, positions: Int64s, weights: Int64s) -> pa.Table:
+        if (weights == 1).all():
+            return self._aggregates.lift(rows, positions, states)
         copies = np.repeat(np.arange(rows.num_rows), np.maximum(weights, 0))
         return self._aggregates.lift(rows.take(pa.array(copies)), positions[copies], states)
 

@@ -19,10 +19,12 @@ from .zsets import (
     TIME,
     WEIGHT,
     Span,
+    concat_rows,
     consolidated,
     delta_frame,
     expanded,
     int64s,
+    keep_rows,
     key_numbers,
     numbered,
     settled,
@@ -76,17 +78,17 @@ class TimeWindow(WaitingOperator):
         due = self._pending.take(span.until)
         if rows.height == 0 and due.height == 0:
             return self.nothing
-        came = self._entering(rows.filter(~pl.col(TOMBSTONE)), due.columns, span.start)
-        entering = pl.concat([due.filter(pl.col(WEIGHT) > 0), came.filter(pl.col(TIME) < span.until)])
+        came = self._entering(keep_rows(rows, ~rows.get_column(TOMBSTONE)), due.columns, span.start)
+        now, comes = came.get_column(TIME) < span.until, due.get_column(WEIGHT) > 0
+        entering = concat_rows([keep_rows(due, comes), keep_rows(came, now)])
         if span.net:
-            entering = entering.filter(pl.col(_LEAVES) >= span.until)
-        leaving = due.filter(pl.col(WEIGHT) < 0)
-        staying = entering.filter(pl.col(_LEAVES) != HIGHEST).with_columns(pl.col(_LEAVES).alias(TIME), -pl.col(WEIGHT))
-        self._pending.add(
-            pl.concat([came.filter(pl.col(TIME) >= span.until), staying.filter(pl.col(TIME) >= span.until)])
-        )
-        leaves = staying.filter(pl.col(TIME) < span.until)
-        return settled(pl.concat([entering, leaves, leaving]).drop(_LEAVES), span)
+            entering = keep_rows(entering, entering.get_column(_LEAVES) >= span.until)
+        leaving = keep_rows(due, ~comes)
+        staying = keep_rows(entering, entering.get_column(_LEAVES) != HIGHEST)
+        staying = staying.with_columns(pl.col(_LEAVES).alias(TIME), -pl.col(WEIGHT))
+        waits = staying.get_column(TIME) >= span.until
+        self._pending.add(concat_rows([keep_rows(came, ~now), keep_rows(staying, waits)]))
+        return settled(concat_rows([entering, keep_rows(staying, ~waits), leaving]).drop(_LEAVES), span)
 
     def rests_from(self, inputs: int) -> int:
         return super().rests_from(inputs) + self._shift + (self._range or 0) + (self._slide or 0)
@@ -107,7 +109,7 @@ class TimeWindow(WaitingOperator):
         ends = None if self._range is None else next_multiple(at + self._range, self._slide)
         leaves = np.full(rows.height, HIGHEST) if ends is None else ends
         rows = rows.with_columns(pl.Series(TIME, enters), pl.Series(_LEAVES, leaves)).select(columns)
-        return rows.filter(pl.col(_LEAVES) > pl.col(TIME))
+        return keep_rows(rows, rows.get_column(_LEAVES) > rows.get_column(TIME))
 
 
 class HopWindow(WaitingOperator):

@@ -93,6 +93,17 @@ def conformed(frame: pl.DataFrame, dtypes: dict[str, pl.DataType]) -> pl.DataFra
     return frame.select(*dtypes, *rest)
 
 
+def keep_rows(frame: pl.DataFrame, mask: pl.Series) -> pl.DataFrame:
+    """Return the rows that a mask marks. If it marks all, nothing is copied."""
+    return frame if mask.all() else frame.filter(mask)
+
+
+def concat_rows(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate frames with the same columns. If all but one are empty, nothing is copied."""
+    some = [each for each in frames if each.height]
+    return some[0] if len(some) == 1 else pl.concat(some or frames)
+
+
 def to_table(frame: pl.DataFrame, schema: pa.Schema) -> pa.Table:
     """Return a frame's columns as a table of a schema."""
     columns: list[pa.Array] = []
@@ -222,21 +233,19 @@ def numbered(frame: pl.DataFrame, columns: Sequence[str]) -> DistinctValues:
 
 
 def _numbered_by_hash(frame: pl.DataFrame) -> DistinctValues | None:
-    """Assign numbers by sorting whole numbers, or hashes; return None if different values have one hash."""
+    """Assign numbers to whole numbers, or to hashes; return None if different values have one hash."""
     one = _plain(frame.to_series()) if frame.width == 1 else None
     whole = one is not None and one.dtype.kind == "i"
     values = one if whole else frame.hash_rows().to_numpy()
-    assert values is not None
-    _, first, ids = np.unique(values, return_index=True, return_inverse=True)
+    # Arrow's codes are in the order of first occurrence.
+    ids = pa.array(values).dictionary_encode().indices.to_numpy().astype(np.int64)
+    first = np.flatnonzero(np.diff(np.maximum.accumulate(ids), prepend=-1))
     if not whole and len(first) < len(ids):
         same = first[ids]
         again = np.flatnonzero(same != np.arange(len(ids)))
         if len(equal_rows(frame, again, same[again])) < len(again):
             return None
-    order = np.argsort(first)
-    number = np.empty(len(order), dtype=np.int64)
-    number[order] = np.arange(len(order))
-    return DistinctValues(number[ids], first[order])
+    return DistinctValues(ids, first)
 
 
 class Steps(NamedTuple):

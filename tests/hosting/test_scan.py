@@ -427,3 +427,13 @@ def test_a_version_that_is_gone_ends_the_queries_that_begin_with_it_alone(tmp_pa
     # What has begun has the rows in its state.
     assert contents(tables, 1) == Counter({("bus a", "Ada"): 1})
     assert contents(tables, 2) == Counter({("a", 1): 1, ("b", 1): 1})
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.String, pl.Float64, pl.Boolean, pl.List(pl.Int64)])
+def test_many_rows_of_few_values_have_the_slots_of_each_alone(dtype):
+    values = [None, 0, 1, 7] if dtype != pl.List(pl.Int64) else [None, [0], [1]]
+    if dtype == pl.Boolean:
+        values = [None, True, False]
+    few = pl.Series(values).cast(dtype)
+    many = pl.concat([few] * 500)
+    assert slots_of([many], 5).tolist() == slots_of([few], 5).tolist() * 500
