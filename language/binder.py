@@ -26,6 +26,7 @@ from ..operators.relations.plan.nodes import (
     Changes,
     GroupAggregates,
     Hop,
+    Node,
     Project,
     Relation,
     Session,
@@ -192,12 +193,11 @@ def _outermost(tree: exp.Expr, context: Context) -> Relation | Changes:
 
 
 def _as_windows_close(inner: Relation, emit: exp.Expr, context: Context) -> Changes:
-    nodes = [*nodes_at_once(inner)]
-    windows = [each for each in nodes if isinstance(each, WindowOver)]
+    own, others = _windows_of(inner, context)
+    windows = [each for each in nodes_at_once(inner) if isinstance(each, WindowOver)]
     if any(isinstance(each.window, Session) for each in windows):
         return _as_sessions_end(inner, windows, emit, context)
-    own = [each for each in nodes if each in context.closes]
-    closings = {(_slide(each), 0) for each in windows if isinstance(each.window, TimeRange | Hop)}
+    closings = {(_slide(each), 0) for each in others if isinstance(each.window, TimeRange | Hop)}
     closings |= {context.closes[each] for each in own}
     closing = next((slide for slide, _ in closings if slide is not None), None)
     if closing is None:
@@ -211,10 +211,18 @@ def _as_windows_close(inner: Relation, emit: exp.Expr, context: Context) -> Chan
         raise context.text.error(
             emit, "the windows of this query close at different times", hint="give them one SLIDE, or EMIT PERIODIC"
         )
-    others = [each for each in windows if not _static(each) and not any(each in walk(one) for one in own)]
     if own and not others and names_window(inner):
         return context.noted(Changes(inner, "istream"), emit)
     return _periodic(inner, closing, emit, context)
+
+
+def _windows_of(relation: Relation, context: Context) -> tuple[list[Node], list[WindowOver]]:
+    """Return the windows over relations, and those over streams that are not below one of them."""
+    nodes = [*nodes_at_once(relation)]
+    own = [each for each in nodes if each in context.closes]
+    below = [inner for each in own for inner in walk(each)]
+    windows = [each for each in nodes if isinstance(each, WindowOver) and each not in below]
+    return own, [each for each in windows if not _static(each)]
 
 
 def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr, context: Context) -> Changes:
@@ -267,7 +275,8 @@ def _stream(tree: StreamOperator, context: Context) -> Bound:
     if isinstance(inner, Changes):
         raise context.text.error(tree, f"{kind} is of a relation, and the query inside is a stream")
     # RSTREAM of windows that all slide together comes at each slide.
-    slides = {_slide(each) for each in walk(inner) if isinstance(each, WindowOver) and not _static(each)}
+    own, others = _windows_of(inner, context)
+    slides = {context.closes[each][0] for each in own} | {_slide(each) for each in others}
     every = next(iter(slides)) if kind == "RSTREAM" and len(slides) == 1 else None
     if every is not None:
         return Bound(_periodic(inner, every, tree, context))
