@@ -15,7 +15,7 @@ from ..core.rows.columns import column_at, columns_at, null_rows
 from ..core.rows.event_times import NO_TIME, event_time_us, in_utc, rows_beyond_years, times_as, with_python_times
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.key import BY_ARRIVAL, NO_KEY, Key
-from ..core.rows.newest import HeldRows, NewestPerKey, key_codes
+from ..core.rows.newest import NewestPerKey, NewestSoFar, key_codes
 from ..core.rows.sort_keys import places
 from ..core.rows.system_column import TIMESTAMP, system_array
 from ..core.watermark.bounds import embedded_punctuation
@@ -242,10 +242,10 @@ def coalesced(chunks: Iterable[ShapedRows], key: Key, sequence: Key = NO_KEY) ->
     def combine(parts: list[ShapedRows]) -> ShapedRows:
         return newest_rows(_concatenated(parts), key, sequence)
 
-    feeds: dict[str, HeldRows[ShapedRows]] = {}
+    feeds: dict[str, NewestSoFar[ShapedRows]] = {}
     for rows in chunks:
         if rows.table.num_rows:
-            held = feeds.setdefault(rows.source, HeldRows(combine, lambda each: each.table.num_rows))
+            held = feeds.setdefault(rows.source, NewestSoFar(combine, lambda each: each.table.num_rows))
             held.add(newest_rows(rows, key, sequence))
     for held in feeds.values():
         yield held.newest()

@@ -17,7 +17,7 @@ from ..core.rows.columns import columns_at
 from ..core.rows.event_times import NO_TIME, UTC_TIMES, TimeFormat, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
 from ..core.rows.frames import by_number, some_at_once, split_punctuation, to_frame
-from ..core.rows.newest import HeldRows, NewestPerKey, key_codes
+from ..core.rows.newest import NewestPerKey, NewestSoFar, key_codes
 from ..core.rows.sort_keys import ordered, places
 from ..core.rows.system_column import DELETED, SYSTEM, TIMESTAMP, deleted_mask, system_field, with_system_fields
 from ..core.watermark.bounds import bounds_in
@@ -218,7 +218,7 @@ class ScanStep:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan: HostPlan | None = None
-        newest: HeldRows[pa.Table] | None = None
+        newest: NewestSoFar[pa.Table] | None = None
         for table in some_at_once(batches):
             if plan is None:
                 plan = self._plans(self._commands().version)
@@ -228,14 +228,14 @@ class ScanStep:
             for rows in some_at_once(iter(newest.newest().to_batches())):
                 yield on_deep_stack(functools.partial(self._sent, rows, plan, newest=True))
 
-    def _held(self, plan: HostPlan) -> HeldRows[pa.Table] | None:
+    def _held(self, plan: HostPlan) -> NewestSoFar[pa.Table] | None:
         """Return the place for the newest rows of a task; None if no routing needs only these."""
         stream = plan.stream(self._stream)
         if not plan.readers(self._stream)[0]:
             return None
-        return HeldRows(lambda parts: supersede(pa.concat_tables(parts), stream), lambda rows: rows.num_rows)
+        return NewestSoFar(lambda parts: supersede(pa.concat_tables(parts), stream), lambda rows: rows.num_rows)
 
-    def _scanned(self, table: pa.Table, plan: HostPlan, newest: HeldRows[pa.Table] | None) -> pa.RecordBatch:
+    def _scanned(self, table: pa.Table, plan: HostPlan, newest: NewestSoFar[pa.Table] | None) -> pa.RecordBatch:
         out = Outbox(plan.slots)
         rows, punctuation = split_punctuation(table)
         rows = self._with_instants(rows, plan)

@@ -99,7 +99,7 @@ _Rows = TypeVar("_Rows")
 _BRING_TOGETHER = 500_000
 
 
-class HeldRows(Generic[_Rows]):
+class NewestSoFar(Generic[_Rows]):
     """The newest rows of parts that come one by one, combined only once they have doubled.
 
     So a part does not cost all keys, and memory is bounded by the keys. `combine` returns the newest rows of some

@@ -26,7 +26,8 @@ from kit.hosting import Arrivals, Tables, Versions, frame, run, scanned
 from kit.local_host import LocalHost
 
 from upstream.core.rows.event_times import UTC_TIMES, TimeFormat
-from upstream.core.rows.frames import from_frame
+from upstream.core.rows.frames import from_frame, to_frame
+from upstream.core.rows.system_column import SYSTEM
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning
 from upstream.expressions.nodes import Field
 from upstream.expressions.types import call
@@ -437,3 +438,30 @@ def test_many_rows_of_few_values_have_the_slots_of_each_alone(dtype):
     few = pl.Series(values).cast(dtype)
     many = pl.concat([few] * 500)
     assert slots_of([many], 5).tolist() == slots_of([few], 5).tolist() * 500
+
+
+NUMBERED = pa.schema({"a": pa.int64(), "t": pa.timestamp("us", "UTC"), "s": pa.int32(), "n": pa.timestamp("ms")})
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "fit"),
+    [
+        ([5, 5 + (1 << 31) - 1, None], True),
+        ([5, 5 + (1 << 31), None], False),
+        ([LEAST, LEAST + 7, 1 + LEAST], True),
+        ([LEAST, MOST, 0], False),
+        ([None, None, None], False),
+    ],
+)
+def test_whole_numbers_and_times_are_sent_in_32_bits_if_they_fit(values, fit):
+    wide = pa.array(values, pa.int64())
+    arrays = [wide, wide.cast(NUMBERED.field("t").type), pa.array([1, None, 2], pa.int32())]
+    rows = pa.table([*arrays, pa.array([1, 2, None], pa.int64()).cast(pa.timestamp("ms"))], schema=NUMBERED)
+    system = scanned(TRADE, ROWS, [MOST - 2, MOST - 1, MOST], sequences=[3, 4, 5]).column(SYSTEM)
+    sent = as_sent(rows.append_column(SYSTEM, system), NUMBERED)
+    assert [sent.schema.field(name).type == pa.int32() for name in ("a", "t", SEQUENCE)] == [fit, fit, True]
+    came = in_order([from_frame(to_frame(sent))])
+    assert came.select(NUMBERED.names).equals(rows)
+    assert oldest_arrival(came) == MOST - 2
+    assert came.column(SEQUENCE).to_pylist() == [3, 4, 5]
