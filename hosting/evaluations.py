@@ -46,8 +46,10 @@ class WaitingTables:
             self._store.put(f"{self._kind}/{name}", number, to_frame(table))
             self._counts[name] = number + 1
 
-    def count(self, name: str) -> int:
-        return self._counts.get(name, 0)
+    def take_last(self, name: str) -> pa.Table:
+        """Remove and return the newest table under a name."""
+        number = self._counts[name] = self._counts[name] - 1
+        return self._taken(name, number)
 
     def keep(self, names: set[str]) -> None:
         """Remove the tables under other names."""
@@ -56,13 +58,13 @@ class WaitingTables:
 
     def take(self, name: str) -> list[pa.Table]:
         """Remove and return the tables under a name, in order of arrival."""
-        found: list[pa.Table] = []
-        for number in range(self._counts.pop(name, 0)):
-            frame = self._store.get(f"{self._kind}/{name}", number)
-            assert frame is not None
-            found.append(from_frame(frame))
-            self._store.remove(f"{self._kind}/{name}", number)
-        return found
+        return [self._taken(name, number) for number in range(self._counts.pop(name, 0))]
+
+    def _taken(self, name: str, number: int) -> pa.Table:
+        frame = self._store.get(f"{self._kind}/{name}", number)
+        assert frame is not None
+        self._store.remove(f"{self._kind}/{name}", number)
+        return from_frame(frame)
 
 
 @dataclass(frozen=True)

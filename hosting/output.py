@@ -143,9 +143,10 @@ class DeferredChanges:
     def __init__(self, store: Store, saved: Any) -> None:
         self._pages = WaitingTables(store, saved.get("pages", {}), "deferred")
         self._firsts: dict[int, int] = {int(query): first for query, first in saved.get("firsts", {}).items()}
+        self._sizes: dict[str, list[int]] = saved.get("sizes", {})  # rows of each page
 
     def to_json(self) -> dict[str, Any]:
-        return {"pages": self._pages.to_json(), "firsts": self._firsts}
+        return {"pages": self._pages.to_json(), "firsts": self._firsts, "sizes": self._sizes}
 
     @property
     def firsts(self) -> Mapping[int, int]:
@@ -156,11 +157,20 @@ class DeferredChanges:
         """Add changes that wait; `first_us` is the oldest arrival behind them."""
         name = str(query.id)
         self._firsts[query.id] = min(first_us, self._firsts.get(query.id, first_us))
-        if query.result.kind == "latest" and self._pages.count(name) + 1 >= _PAGES:
-            changes = added_up(query, [*self._frames(query), changes])
-            if changes.height == 0:
+        sizes = self._sizes.setdefault(name, [])
+        if query.result.kind == "latest" and len(sizes) + 1 >= _PAGES:
+            # Pages that are much larger stay, so a row is added up only as often as the pages double.
+            some, rows = [changes], changes.height
+            while sizes and sizes[-1] <= 2 * rows:
+                some.append(_frame(self._pages.take_last(name)))
+                rows += sizes.pop()
+            changes = added_up(query, some[::-1])
+            if changes.height == 0 and not sizes:
                 del self._firsts[query.id]
-        self._pages.put(name, changes.to_arrow(compat_level=pl.CompatLevel.oldest()))
+        if changes.height:
+            if query.result.kind == "latest":
+                sizes.append(changes.height)
+            self._pages.put(name, changes.to_arrow(compat_level=pl.CompatLevel.oldest()))
 
     def take(self, query: PlacedQuery) -> tuple[list[pl.DataFrame], int | None]:
         """Remove and return a query's changes in order, and the oldest arrival behind them (None if none wait)."""
@@ -169,10 +179,17 @@ class DeferredChanges:
     def keep(self, queries: Collection[int]) -> None:
         self._pages.keep({str(query) for query in queries})
         self._firsts = {query: first for query, first in self._firsts.items() if query in queries}
+        self._sizes = {name: sizes for name, sizes in self._sizes.items() if int(name) in queries}
 
     def _frames(self, query: PlacedQuery) -> list[pl.DataFrame]:
-        frames = [pl.from_arrow(table) for table in self._pages.take(str(query.id))]
-        return [each for each in frames if isinstance(each, pl.DataFrame)]
+        self._sizes.pop(str(query.id), None)
+        return [_frame(table) for table in self._pages.take(str(query.id))]
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    found = pl.from_arrow(table)
+    assert isinstance(found, pl.DataFrame)
+    return found
 
 
 def added_up(query: PlacedQuery, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

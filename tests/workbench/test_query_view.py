@@ -144,6 +144,9 @@ def test_a_query_is_created_changed_paused_and_dropped_by_the_journal(job, clien
     found = client.get(BASE).json()
     assert found["version"] - found["taken_version"] == 4, "no batch has them yet"
     assert sent(client, "PATCH", "/fleet", active=True).status_code == 200
+    assert sent(client, "PATCH", "/fleet", active=False, keep_state=True).status_code == 200
+    paused = client.get(BASE, params={"search": "fleet"}).json()["queries"][0]
+    assert (paused["state"], paused["reason"][:17]) == ("paused", "state kept since ")
     assert sent(client, "DELETE", "/fleet").status_code == 200
     assert "fleet" not in registry_now(str(job.checkpoint)).queries
     assert sent(client, "DELETE", "/fleet").status_code == 404
