@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -42,7 +43,7 @@ from ..operators.relations.windows import check_years
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, is_hashable, to_table
 from ..operators.state.store import DictStore
 from ..sink.results.result_table import ResultTable, layout_of
-from .placement import Fragment, Placement, placed
+from .placement import Fragment, Placement, loses_rows, placed
 
 if TYPE_CHECKING:
     from .registry import RegisteredQuery, Registry
@@ -351,11 +352,12 @@ def _check_lateness(plan: Node) -> None:
     kinds = Session, RowWindow, Latest, Now
     for node in walk(plan):
         window = isinstance(node, WindowOver) and isinstance(node.window, kinds)
-        if window or isinstance(node, Changes) or (isinstance(node, Join) and node.as_of is not None):
+        emits = isinstance(node, Changes) and (node.kind != "istream" or loses_rows(node.source))
+        if window or emits or (isinstance(node, Join) and node.as_of is not None):
             raise OptionError(
                 "lateness of a query whose results cannot be corrected",
-                expected="streams without windows, or RANGE, HOP and TUMBLE; no EMIT or ISTREAM, session, newest rows, "
-                "OVER by time, or ASOF JOIN",
+                expected="streams without windows, or RANGE, HOP and TUMBLE with aggregates; no EMIT, session, newest "
+                "rows, OVER by time, or ASOF JOIN",
                 hint="leave lateness out, and give the source dead_letter_rows = 'late', or a longer watermark delay",
             )
 
@@ -421,6 +423,21 @@ class HostPlan:
     def served(self, asked: frozenset[int] | None) -> frozenset[int] | None:
         """Return the queries whose results a batch emits (None: all), given the command's: none that is paused."""
         return asked if not self.held else frozenset(self.queries if asked is None else asked) - self.held
+
+    @cached_property
+    def timed(self) -> Mapping[str, tuple[PlacedRoute, Mapping[str, Domain]]]:
+        """By stream: the first of its routes, and the domains of the queries that read it by the clock of event time.
+
+        Each route of such queries has all rows of the stream.
+        """
+        routes, domains = dict[str, PlacedRoute](), dict[str, dict[str, Domain]]()
+        for query in self.queries.values():
+            if query.domain.clock == "event":
+                for route in (route for each in query.fragments for route in each.routes if not route.stream.static):
+                    name = route.stream.name
+                    routes[name] = min(routes.get(name, route), route, key=lambda one: one.name)
+                    domains.setdefault(name, {})[query.domain.name] = query.domain
+        return {name: (route, domains[name]) for name, route in sorted(routes.items())}
 
     @property
     def uses_second(self) -> bool:

@@ -27,34 +27,33 @@ class LateRows:
 
     def __init__(self, plan: HostPlan, moments: Mapping[str, BatchContext], rows: Mapping[str, pa.Table]) -> None:
         self._rows = rows
-        self._routes: dict[str, PlacedRoute] = {}
-        self._domains: dict[str, dict[str, Domain]] = {}  # by stream and name: those that have a low-watermark
-        self._least: dict[str, int] = {}  # by domain
-        for query in plan.queries.values():
-            domain, before = query.domain, moments[query.domain.name].before
-            if domain.clock != "event" or before is None:
-                continue
-            self._least[domain.name] = max(before - domain.lateness_us, LOWEST)
-            for route in (route for each in query.fragments for route in each.routes if not route.stream.static):
-                name = route.stream.name
-                self._domains.setdefault(name, {})[domain.name] = domain
-                self._routes[name] = min(self._routes.get(name, route), route, key=lambda one: one.name)
+        self._routes = {stream: route for stream, (route, _) in plan.timed.items()}
+        self._least: dict[str, int] = {}  # by domain that has a low-watermark
+        self._domains: dict[str, list[str]] = {}  # by stream
+        for stream, (_, domains) in plan.timed.items():
+            for name, domain in domains.items():
+                before = moments[name].before
+                if before is not None:
+                    self._least[name] = max(before - domain.lateness_us, LOWEST)
+                    self._domains.setdefault(stream, []).append(name)
         self._times: dict[str, Int64s | None] = {}
 
     def in_time(self, route: PlacedRoute, domain: Domain) -> pa.Table:
         """Return the rows of a route that are not late for a domain."""
-        rows, times = self._rows[route.name], self._late_times(route)
-        if times is None or domain.name not in self._least:
+        rows = self._rows[route.name]
+        times = self._late_times(route) if domain.name in self._least else None
+        if times is None:
             return rows
         return rows.filter(pa.array(times >= self._least[domain.name]))
 
     def counts(self, queries: Iterable[PlacedQuery]) -> Iterator[tuple[str, int, list[int]]]:
         """Yield a stream, a number of its rows, and the queries that miss them, once for each stream and domain."""
-        readers = _readers(queries)
-        for stream, route in sorted(self._routes.items()):
+        readers: Mapping[str, Collection[PlacedQuery]] = {}
+        for stream, route in self._routes.items():
             times = self._late_times(route)
             if times is None:
                 continue
+            readers = readers or _readers(queries)
             for name in sorted(self._domains[stream]):
                 count = int(np.count_nonzero(times < self._least[name]))
                 if count and name in readers:
@@ -70,7 +69,7 @@ class LateRows:
         if route is None or times is None:
             return None
         readers = _readers(queries)
-        domains = sorted((name for name in self._domains[stream]), key=lambda name: (self._least[name], name))
+        domains = sorted(self._domains[stream], key=lambda name: (self._least[name], name))
         least = np.array([self._least[name] for name in domains], dtype=np.int64)
         which = np.searchsorted(least, times, side="right")
         missed = which < len(domains)

@@ -1,5 +1,7 @@
 """`upstream run` and `apply` as a person uses them: a file is run, edited, applied, and run again."""
 
+import json
+
 import duckdb
 import polars as pl
 import pytest
@@ -17,9 +19,12 @@ CREATE VIEW moving AS SELECT * FROM LATEST(buses) WHERE twice(speed) > 0;
 CREATE MATERIALIZED VIEW fleet WITH (weight = 2) AS
   SELECT route_id, COUNT(*) AS n /* that move */ FROM moving GROUP BY route_id;
 CREATE SOURCE shifts FROM 'shifts/' WITH (key = 'bus', event_time = 'day', time_zone = 'Europe/Paris');
-CREATE SOURCE drivers FROM 'drivers/' WITH (key = 'bus', event_time = 'at');
+CREATE SOURCE drivers FROM 'drivers/' WITH (key = 'bus', event_time = 'at', watermark_delay = '0 seconds',
+  confirmations = 1, dead_letter_rows = 'late');
 CREATE MATERIALIZED VIEW shifts_now AS
   SELECT s.bus, name, day FROM LATEST(shifts) AS s JOIN LATEST(drivers) AS d ON s.bus = d.bus;
+CREATE MATERIALIZED VIEW days WITH (lateness = '1 hour') AS
+  SELECT DATE_TRUNC('DAY', at) AS day, COUNT(*) AS n FROM drivers GROUP BY 1;
 CREATE MATERIALIZED VIEW buses_now AS SELECT COUNT(*) AS n FROM LATEST(buses);
 """
 SOURCE = f"CREATE SOURCE s FROM '{BUSES}' WITH (key = 'vehicle_id', event_time = 'timestamp');"
@@ -63,6 +68,7 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
 
     # A later column of a feed is none of the job's.
     (tmp_path / "shifts" / "2.csv").write_text("bus,day\n7,2026-01-03\n")
+    (tmp_path / "drivers" / "2.json").write_text('{"bus": 5, "at": "2025-12-31T22:00:00Z", "name": "Late"}\n')
     later = '{"bus": 8, "at": "2026-01-02T00:00:00Z", "age": 40, "name": "Bo"}\n'
     (tmp_path / "drivers" / "0.json").write_text(later)
     edited = FILE.replace("twice(speed) > 0", "twice(speed) > 18")
@@ -87,6 +93,13 @@ def test_a_file_is_run_edited_applied_and_run_again(tmp_path):
         "bus,name,day", "7,Ann,2026-01-02T23:00:00.000000+0000", "8,Bo,2026-07-01T22:00:00.000000+0000"
     ]  # fmt: skip
     assert done("show", "lake/fleet", "--format", "csv", cwd=tmp_path).splitlines()[0] == "route_id,n"
+    assert pl.read_delta(str(tmp_path / "lake" / "days"))["n"].to_list() == [2]
+    listed = [json.loads(line) for line in done("status", tmp_path / "lake_checkpoint", "--json").splitlines()]
+    assert {each["name"]: (each["late"], each["complete_from"]) for each in listed}["days"] == (1, None)
+    assert "2 rows are dead letters, the first of " in done("status", tmp_path / "lake_checkpoint")
+    rows = pl.read_delta(str(tmp_path / "lake_checkpoint" / "dead_letters")).filter(pl.col("origin") == "drivers")
+    assert rows["reason"].to_list() == ["late for days: below the low-watermark of its results"]
+    assert json.loads(rows["payload"][0])["name"] == "Late"
 
 
 @pytest.mark.parametrize(

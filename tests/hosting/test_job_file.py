@@ -9,6 +9,7 @@ from upstream.hosting.edits import record
 from upstream.hosting.job_file import apply, created, definitions, differences, refuse_changes
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_now
+from upstream.hosting.shared_parts import explain_among
 from upstream.language.layout import layout
 from upstream.language.statements import script
 
@@ -228,3 +229,20 @@ def test_a_rewritten_text_keeps_the_time_zone_of_its_query(checkpoint):
     apply(checkpoint, definitions([*script(hours)]), {}, "Europe/Berlin", change=True)
     assert lines(checkpoint, hours.replace("HOUR(t)", "hour( t )")) == ["~ rewrite materialized view h"]
     assert registry_now(checkpoint).queries["h"].time_zone == "Europe/Berlin"
+
+
+def test_a_query_keeps_its_lateness_with_another_text_and_its_statement_has_it(checkpoint):
+    text = "SELECT sym, COUNT(*) AS n FROM trade GROUP BY sym"
+    record(checkpoint, Change("create", "kept", text, lateness_us=300_000_000))
+    record(checkpoint, Change("alter", "kept", f"{text} HAVING COUNT(*) > 1"))
+    registry = registry_now(checkpoint)
+    assert created("kept", registry).startswith("CREATE MATERIALIZED VIEW kept WITH (lateness = '5 minutes') AS\n")
+    assert "Stream trade (time t, lateness 5 minutes)" in explain_among("kept", registry)
+    assert "lateness" not in explain_among(text, registry)
+    with pytest.raises(OptionError, match="lateness = 5 minutes, and the file has 6 minutes"):
+        lines(checkpoint, created("kept", registry).replace("5 minutes", "6 minutes"))
+    assert lines(checkpoint, created("kept", registry)) == ["~ rewrite materialized view kept"]
+    with pytest.raises(QueryRefusedError, match="lateness of a query whose results cannot be corrected"):
+        record(checkpoint, Change("alter", "kept", f"ISTREAM({text})"))
+    with pytest.raises(OptionError, match="0 seconds or more"):
+        record(checkpoint, Change("create", "before", text, lateness_us=-1))

@@ -110,7 +110,7 @@ def test_with_lateness_a_result_that_was_complete_is_corrected_and_its_state_is_
     "text",
     [
         "SELECT sym, COUNT(*) AS c FROM trade [ROWS 5] GROUP BY sym",
-        "ISTREAM(SELECT sym FROM trade)",
+        "DSTREAM(SELECT sym FROM trade [RANGE 5 MINUTES])",
         "SELECT sym, COUNT(*) AS c FROM SESSION(trade PARTITION BY sym, t, INTERVAL '5' MINUTES) GROUP BY sym",
         "SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id",
     ],
@@ -119,3 +119,5 @@ def test_lateness_is_refused_where_results_cannot_be_corrected(text):
     with pytest.raises(QueryRefusedError, match="lateness of a query whose results cannot be corrected"):
         rehearse(bind(text, CATALOG.with_lateness(5)).plan, "q", "/t/q", 1)
     rehearse(bind(text, CATALOG).plan, "q", "/t/q", 1)
+    for each in (HOURS, COUNT, "SELECT sym FROM trade"):
+        rehearse(bind(each, CATALOG.with_lateness(5)).plan, "q", "/t/q", 1)
