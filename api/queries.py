@@ -12,7 +12,7 @@ from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.options import duration_argument, path_argument, whole_argument
 from ..conf.units import now_us
 from ..hosting.edits import drop_query, opened, record
-from ..hosting.journal import Change
+from ..hosting.journal import Change, known_name
 from ..hosting.registry import Registry, registry_now
 from ..hosting.reports import Reports, listed
 from ..hosting.shared_parts import explain_among
@@ -171,6 +171,9 @@ class Queries(StoredRelations):
         active: bool = True,
         buckets: int = 1,
         lateness: str | None = None,
+        queue: str | None = None,
+        budget: int | str | None = None,
+        access_interval: str | None = None,
     ) -> None:
         """Create a query. If a query of this name and text is there, nothing changes.
 
@@ -188,6 +191,11 @@ class Queries(StoredRelations):
             The number of parts of its table. A table of many rows needs more than one.
         lateness
             By how much below the low-watermark a row still counts, such as ``10 minutes``. It corrects the table.
+        queue, budget, access_interval
+            The policy, the budget and the access interval of a queue, as for :meth:`UpdateStream.queue`: ``in-place``,
+            ``linecutting``, ``auto`` or ``fifo``. The query must be a list of columns over ``LATEST(stream)``. The
+            columns are computed only for the rows that leave the queue [default: no queue; with one, the budget
+            ``auto``].
 
         Raises
         ------
@@ -212,8 +220,10 @@ class Queries(StoredRelations):
         """
         zone = self._zone()
         late = None if lateness is None else duration_argument("lateness", lateness)
+        given = {"queue": queue, "budget": budget, "access_interval": access_interval}
+        options = {name: str(value) for name, value in given.items() if value is not None}
         change = Change("create", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
-        self._record(replace(change, lateness_us=late))
+        self._record(replace(change, lateness_us=late, queue=options or None))
 
     def create_view(self, name: str, query: str) -> None:
         """Create a view. If a view of this name and text is there, nothing changes.
@@ -240,8 +250,10 @@ class Queries(StoredRelations):
         """
         self._record(Change("view", name, query))
 
-    def alter(self, name: str, query: str | None = None, *, weight: float | None = None) -> None:
-        """Give a query another text, another weight, or both.
+    def alter(
+        self, name: str, query: str | None = None, *, weight: float | None = None, budget: int | str | None = None
+    ) -> None:
+        """Give a query another text, weight or budget.
 
         Parameters
         ----------
@@ -252,6 +264,8 @@ class Queries(StoredRelations):
             table has the new result only.
         weight
             The new weight. The query continues.
+        budget
+            The new budget of its queue. The query continues.
 
         Raises
         ------
@@ -267,7 +281,11 @@ class Queries(StoredRelations):
         >>> queries.create("count", "SELECT COUNT(*) AS n FROM LATEST(buses)")
         >>> queries.alter("count", weight=4)
         """
-        self._record(Change("alter", name, query, weight=weight, time_zone=self._zone()))
+        queue = None
+        if budget is not None:
+            queries = self._registry().queries
+            queue = {**queries[known_name(name, queries, "query")].queue, "budget": str(budget)}
+        self._record(Change("alter", name, query, weight=weight, time_zone=self._zone(), queue=queue))
 
     def activate(self, name: str) -> None:
         """Activate a query. It restarts, or continues if its state was kept.

@@ -205,9 +205,13 @@ class Shell:
             case Create(name, text, True):
                 self._queries.create_view(name, text)
                 self._note(f"Created view {name}.")
-            case Create(name, text, _, weight, buckets, lateness):
+            case Create(name, text, _, weight, buckets, lateness, queue):
                 late = length_text(lateness) if lateness else None
-                self._queries.create(name, text, weight=weight, buckets=buckets, lateness=late)
+                policy, budget, interval = map(queue.get, ("queue", "budget", "access_interval"))
+                self._queries.create(
+                    name, text, weight=weight, buckets=buckets, lateness=late,
+                    queue=policy, budget=budget, access_interval=interval,
+                )  # fmt: skip
                 self._job.start()
                 self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")
             case Alter():
@@ -227,7 +231,7 @@ class Shell:
             self._queries.deactivate(name, keep_state=statement.keep_state)
             self._note(f"Paused {name}{' and kept its state' if statement.keep_state else ''}.")
         else:
-            self._queries.alter(name, statement.text, weight=statement.weight)
+            self._queries.alter(name, statement.text, weight=statement.weight, budget=statement.budget)
             self._note(f"Altered {name}.")
 
     def look_at(self, name: str, text: str) -> None:

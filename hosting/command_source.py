@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..conf.units import length_text, parse_duration_us
-from ..core.feedback.checkpoint_layout import stage_folder
-from ..core.feedback.control import CONTROL, JOB, NO_LIMIT, ControlReader, ControlRecord, setting_in, taken_with
-from ..core.feedback.reports import StageReport, read_reports
+from ..core.feedback.checkpoint_layout import query_queue_folder, stage_folder
+from ..core.feedback.control import (
+    AUTO,
+    CONTROL,
+    JOB,
+    NO_LIMIT,
+    ControlReader,
+    ControlRecord,
+    QueueBudget,
+    setting_in,
+    taken_with,
+)
+from ..core.feedback.reports import QueueReport, ServiceReport, StageReport, read_reports
+from ..operators.queue.tick_planner import QueuePlanner
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
 from .journal import Journal
-from .messages import TICK, offset_of
-from .registry import RegistryTexts
+from .messages import QUEUES, TICK, offset_of
+from .registry import RegisteredQuery, RegistryTexts
 from .reports import HostReport, QueryReport, Reports
 
 # With a cost c and a weight w, a query that is served every T seconds adds w·T/2 to the weighted staleness and takes
@@ -173,10 +185,15 @@ class CommandPlanner:
         else:
             ticks, served = self._served(start, version, batch_s, now_us)
         ticks = ticks or self._is_behind()
+        queues = start.get(QUEUES, {})
+        if queues or version > start["version"]:
+            queues = self._queues(queues, version, now_us)
+        ticks = ticks or queues != start.get(QUEUES, {})
         if not ticks and version == start["version"] and control == start.get(CONTROL):
             return start
         offset = offset_of(self._checkpoint, version, start["tick"] + ticks, served)
         command = {**start, **offset, **_in_force(batch_s), **({} if control is None else {CONTROL: control})}
+        command |= {QUEUES: queues} if queues or QUEUES in start else {}
         if version > start["version"]:
             command["taken"] = taken_with(start.get("taken", ()), version, folder_at(self._checkpoint), now_us)
         return command
@@ -203,8 +220,11 @@ class CommandPlanner:
         report = self._reports.host()
         if report is self._idle and version == start["version"]:
             return False, None
-        weights = self._weights(version)
+        # A queue limits its query's results: they never wait.
+        running = self._running(version)
+        weights = {each.id: each.weight for each in running if each.active and not each.queue}
         served = next_served(weights, report, batch_s, now_us)
+        served = None if served is None else served | {each.id for each in running if each.queue}
         waiting = (number for number, each in report.queries.items() if each.waiting_since_us is not None)
         # After a batch that emitted all results, the next one would emit all, too.
         ticks = any(number in weights for number in waiting) or (start["served"] is None and served is not None)
@@ -219,11 +239,27 @@ class CommandPlanner:
             self._behind, self._looked = any(report.behind for report in reports), now
         return self._behind
 
-    def _weights(self, version: int) -> dict[int, float]:
+    def _queues(self, start: Mapping[str, Any], version: int, now_us: int) -> dict[str, Any]:
+        """Return the offsets of the next ticks of the queues; as they are for those in which no row may be served."""
+        planned: dict[str, Any] = {}
+        for each in self._running(version):
+            if not each.queue:
+                continue
+            rule = QueueBudget.parse(each.queue.get("budget", AUTO))
+            folder = query_queue_folder(self._checkpoint, each.id)
+            planner = QueuePlanner(
+                self._slots, functools.partial(read_reports, folder, QueueReport),
+                functools.partial(read_reports, folder, ServiceReport), *rule[:3],
+            )  # fmt: skip
+            before = start.get(str(each.id)) or planner.initial()
+            planned[str(each.id)] = planner.plan(before, now_us)
+        return planned
+
+    def _running(self, version: int) -> list[RegisteredQuery]:
         if self._state.version != version:
             state = self._state if self._state.version < version else RegistryTexts()
             self._state = state.after(self._journal.read(range(state.version + 1, version + 1)))
-        return {each.id: each.weight for each in self._state.entries.values() if each.active}
+        return [each for each in self._state.entries.values() if each.runs]
 
     def _version(self) -> int:
         now = time.monotonic()

@@ -30,7 +30,7 @@ from .journal import (
     relation_of,
     whole_view,
 )
-from .registry import RegisteredQuery, Registry, registered, registry_at, registry_now
+from .registry import RegisteredQuery, Registry, bind_registered, registered, registry_at, registry_now
 
 
 def check_folder(to: str, others: Iterable[Place]) -> None:
@@ -171,15 +171,16 @@ def _register(change: Change, registry: Registry) -> Change | None:
 
 
 def _alter(change: Change, query: RegisteredQuery, registry: Registry) -> Change | None:
-    if change.text is None and change.weight is None:
-        raise OptionError("nothing to alter is given", expected="a query's text, a weight, or both")
+    if change.text is None and change.weight is None and change.queue is None:
+        raise OptionError("nothing to alter is given", expected="a query's text, a weight, or a budget")
     _check_values(change)
-    if change.text is not None:
-        zone = change.time_zone or query.time_zone
-        _check_text(_text(change), replace(query, time_zone=zone), registry)
+    queue = query.queue if change.queue is None else change.queue
+    if change.text is not None or change.queue is not None:
+        text, zone = _text(replace(change, text=change.text or query.text)), change.time_zone or query.time_zone
+        _check_text(text, replace(query, time_zone=zone, queue=queue), registry)
     text = None if change.text == query.text else change.text
     weight = None if change.weight == query.weight else change.weight
-    if text is None and weight is None:
+    if text is None and weight is None and queue == query.queue:
         return None
     zone = None if text is None else change.time_zone
     return _as_numbers(replace(change, text=text, weight=weight, time_zone=zone))
@@ -199,7 +200,7 @@ def _pause(change: Change, query: RegisteredQuery) -> Change | None:
 
 def _check_text(text: str, query: RegisteredQuery, registry: Registry) -> None:
     """Refuse a text of a query that the job could not host."""
-    plan = bind(text, query.scope(registry.catalog)).plan
+    plan = bind_registered(replace(query, text=text), registry.catalog).plan
     rehearse(plan, query.name, registry.settings.table_of(query.name), query.buckets)
 
 

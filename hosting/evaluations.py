@@ -15,11 +15,13 @@ import pyarrow as pa
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import from_frame, to_frame
 from ..core.watermark.bounds import is_finite
+from ..operators.queue.queue import Control
 from ..operators.relations.evaluation import Evaluation, PartFigures, lineage_of
 from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.nodes import Hop, Node, TimeRange, WindowOver, walk
 from ..operators.relations.plan.properties import Clock
+from ..operators.relations.queue_project import QueueStep
 from ..operators.relations.slice_plan import narrowest
 from ..operators.relations.zsets import BEGINNING, TIME
 from ..operators.runtime.feeds import ENDED, FeedBounds
@@ -108,6 +110,7 @@ class StepResult:
     ahead: Mapping[Node, pl.DataFrame] = field(default_factory=dict[Node, pl.DataFrame])
     # Changes of parts that were asked for, by identity
     watched: Mapping[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
+    queues: Mapping[str, QueueStep] = field(default_factory=dict[str, QueueStep])  # figures of queues, by query
 
 
 class Evaluations:
@@ -163,18 +166,21 @@ class Evaluations:
         *,
         clears: bool = False,
         watch: Collection[str] = (),
+        queues: Mapping[str, Control] | None = None,
     ) -> StepResult:
         """Step one evaluation; if nothing changes, return an empty result without opening it.
 
         The evaluation computes exactly `jobs` and forgets all others. With the clock of event time,
         `moment.low_watermark` is not None. `stored` has a reader for each stored relation, called in the step in which
         a job first needs its rows. With `clears`, the state that only removed jobs used is forgotten before new jobs
-        begin; otherwise they would start from it. `watch` has the identities of parts whose changes are wanted.
+        begin; otherwise they would start from it. `watch` has the identities of parts whose changes are wanted, and
+        `queues` the instructions to the queues of queries.
         """
         known = self._known.get(name)
         low = until = LOWEST if moment.low_watermark is None else moment.low_watermark
         digest = hashlib.sha256("\n".join(sorted(jobs)).encode()).hexdigest()[:16]
         idle = not any(frame.height for frame in (*streams.values(), *received.values()))
+        idle = idle and known is not None and not known["queued"]
         if known is not None and idle and known["jobs"] == digest and not _passes(known, clock, until):
             return StepResult()
         evaluation = _kept.taken(self._store, name, clock)
@@ -200,8 +206,8 @@ class Evaluations:
             until, due = reach, pl.col(TIME) < reach
             found.ahead = {node: ahead for node, frame in received.items() if (ahead := frame.filter(~due)).height}
             received = {node: frame.filter(due) for node, frame in received.items()}
-        outcome = evaluation.step(streams, until, received, now, watch)
-        found.watched = outcome.watched
+        outcome = evaluation.step(streams, until, received, now, watch, queues)
+        found.watched, found.queues = outcome.watched, outcome.queues
         found.failed |= {job: in_words(reason_of(error), jobs[job].plan) for job, error in outcome.failed.items()}
         found.changes = {job: frame for job, frame in outcome.changes.items() if frame.height}
         found.late = outcome.late
@@ -225,6 +231,7 @@ class Evaluations:
             "until": until,
             "due": due,
             "behind": until < low,
+            "queued": evaluation.waits,
             "since": moment.now_us if since is None else since,
             "whole": whole.to_json(),
         }

@@ -31,6 +31,7 @@ from ..operators.relations.plan.nodes import (
     Latest,
     Node,
     Now,
+    QueueProject,
     Relation,
     RowWindow,
     Session,
@@ -118,6 +119,11 @@ class Result:
     identity: tuple[str, ...]  # The plan's identifying columns: the key, unless there is a `row_key`.
     row_key: str | None  # The table's first column, if it holds the identity as text.
     time: str | None  # A feed's last column, each change's time; null for rows from the beginning.
+
+    @property
+    def queued(self) -> bool:
+        """True if a queue releases the changes: their times are arrivals then."""
+        return isinstance(self.plan, QueueProject)
 
     def table(
         self,

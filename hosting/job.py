@@ -15,6 +15,8 @@ from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ..conf.locations import checkpoint_location, is_client
 from ..conf.session import check_state_store, register_data_source
 from ..conf.units import now_us
+from ..core.feedback.checkpoint_layout import query_queue_folder
+from ..core.feedback.reports import QueueReport, read_reports
 from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
@@ -27,6 +29,7 @@ from ..plan.rewrites import rewritten
 from ..sink.commit.batch_identity import offsets_digest, read_offsets
 from ..sink.commit.batch_name import running_batch
 from ..sink.commit.metrics_table import gauges_of, record_times
+from ..sink.figures.summary import look_at_queue
 from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
@@ -285,7 +288,14 @@ class HostedBatches:
         offsets = offsets_digest(read_offsets(self._folder, command.batch))
         plan = self._plans(command.version)
         held = [tables[number].name for number in plan.held & tables.keys()]
-        return sink.commit(staying, staged, command.batch, offsets, outcome.bounds(plan.queries), held)
+        backlogs = {
+            tables[number].name: look_at_queue(
+                [read_reports(query_queue_folder(self._checkpoint, number), QueueReport)], command.batch
+            )
+            for number in command.queues.keys() & tables.keys()
+        }
+        bounds = outcome.bounds(plan.queries)
+        return sink.commit(staying, staged, command.batch, offsets, bounds, held, backlogs)
 
     def _sink(self, df: DataFrame) -> ResultTables:
         if self._tables is None:

@@ -29,7 +29,7 @@ from ..operators.relations.plan.nodes import Stream
 from .edits import bound_text, check_change
 from .host_plan import rehearse
 from .journal import Change, Journal, change_to, check_name, known_name, pinned, whole_view
-from .registry import RegisteredQuery, Registry, registry_at
+from .registry import RegisteredQuery, Registry, bind_registered, registry_at
 
 Action = Literal["create", "alter", "restart", "rewrite", "drop"]
 _SIGNS: Mapping[Action, str] = {"create": "+", "alter": "~", "restart": "~", "rewrite": "~", "drop": "-"}
@@ -179,13 +179,18 @@ def _plans(creates: Sequence[Create], catalog: Catalog, registry: Registry, time
         check_name(each.name, "a query")
         if each.name.lower() in (name.lower() for name in (*catalog.names(), *catalog.functions)):
             raise OptionError(f"the name '{each.name}' is taken by a stream, a table, a view or a function")
-        there, scope = registry.queries.get(each.name), catalog.with_lateness(each.lateness_us)
-        query = bind(each.text, scope.in_zone(time_zone or UTC if there is None else there.time_zone))
+        there = registry.queries.get(each.name)
+        query = _query_of(each, catalog, time_zone or UTC if there is None else there.time_zone)
         if there is not None and each.text != there.text and not _same(query, there):
-            query = bind(each.text, scope.in_zone(time_zone or UTC))
+            query = _query_of(each, catalog, time_zone or UTC)
         found[each.name] = query
         rehearse(found[each.name].plan, each.name, registry.settings.table_of(each.name), each.buckets)
     return found
+
+
+def _query_of(view: Create, catalog: Catalog, zone: str) -> Query:
+    query = RegisteredQuery(0, view.name, view.text, time_zone=zone, lateness_us=view.lateness_us, queue=view.queue)
+    return bind_registered(query, catalog)
 
 
 def _same(query: Query, there: RegisteredQuery) -> bool:
@@ -289,7 +294,7 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
     if there is None:
         change = Change(
             "create", name, wanted.text, weight=wanted.weight, active=True, buckets=wanted.buckets,
-            time_zone=time_zone, lateness_us=wanted.lateness_us or None,
+            time_zone=time_zone, lateness_us=wanted.lateness_us or None, queue=dict(wanted.queue) or None,
         )  # fmt: skip
         yield Difference("create", kind, name, f"its table: {registry.settings.table_of(name)}", change)
         return
@@ -307,12 +312,15 @@ def _query(wanted: Create, query: Query, registry: Registry, time_zone: str | No
     details = ["another text; it restarts"] if texts else []
     if wanted.weight != there.weight:
         details.append(f"weight {there.weight:g} becomes {wanted.weight:g}")
+    queue = None if wanted.queue == there.queue else dict(wanted.queue)
+    if queue is not None:
+        details.append("another queue or budget")
     if details:
-        change = Change(
-            "alter", name, wanted.text if texts else None, weight=wanted.weight, time_zone=time_zone if texts else None
-        )
+        zone = time_zone if texts else None
+        text = wanted.text if texts else None
+        change = Change("alter", name, text, weight=wanted.weight, time_zone=zone, queue=queue)
         yield Difference("alter", kind, name, "; ".join(details), change)
-    if not texts and there.bound is not None and not _same(query, there):
+    if not texts and queue is None and there.bound is not None and not _same(query, there):
         yield Difference("restart", kind, name, "what it reads is another one")
 
 
@@ -332,5 +340,6 @@ def created(name: str, registry: Registry) -> str:
     query = registry.queries[spelled]
     given = [f"weight = {query.weight:g}"] * (query.weight != 1) + [f"buckets = {query.buckets}"] * (query.buckets != 1)
     given += [f"lateness = '{length_text(query.lateness_us)}'"] * (query.lateness_us != 0)
+    given += [f"{name} = {quoted_text(value)}" for name, value in query.queue.items()]
     options = f" WITH ({', '.join(given)})" if given else ""
     return ended(f"CREATE MATERIALIZED VIEW {quoted_name(spelled)}{options} AS\n{query.text}")

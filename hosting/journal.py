@@ -49,6 +49,7 @@ class Change:
     time_zone: str | None = None  # of the session, kept with a new text; None: UTC, or as before (``alter``)
     restarts: tuple[str, ...] | None = None  # queries that restart, as what they read is another one
     parts: tuple[Change, ...] | None = None  # changes that hold together (``apply``)
+    queue: dict[str, str] | None = None  # options of its queue (``create``, and ``alter``; empty for none)
     by: str | None = None  # who made the change, where that is known
 
     def to_json(self) -> bytes:

@@ -16,6 +16,8 @@ from ..conf.locations import checkpoint_location
 from ..core.feedback.control import CONTROL, SAMPLES
 from ..core.feedback.offsets import journaled_offsets
 from ..core.rows.frames import frames_column
+from ..operators.queue.queue import ALL, Control
+from ..operators.queue.tick_planner import BatchCost
 from ..operators.runtime.pack import PACKED
 from ..storage.folder import folder_at
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 _CHECKPOINT = "upstream_queries"
+QUEUES = "queues"
+"""The member of a command's offset with those of the queues of queries, by incarnation."""
 
 TICK = '{"kind":"tick"}'
 """The control that makes a shard of the first stage run without rows. Its instructions are in the batch's command."""
@@ -41,6 +45,19 @@ class Command:
     tick: int = 0  # number of requests for waiting results so far
     served: frozenset[int] | None = None  # incarnations whose results this batch emits; None for all
     samples: tuple[tuple[str, int], ...] = ()  # parts whose rows are wanted, and the last request for each
+    queues: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict[int, Mapping[str, Any]])
+    """The offset of the last tick of each queue, by its query's incarnation."""
+
+    def control_of_queue(self, query: int, shard: int, shards: int) -> Control | None:
+        """Return the instructions to a shard of a query's queue; None if it has none."""
+        tick = self.queues.get(query)
+        if tick is None:
+            return None
+        budget, cost_s = tick["budget"], BatchCost(**tick["cost"]).per_row
+        even = ALL if budget is None else max(1, -(-budget // shards))
+        share = tick["shares"][shard] if tick["shares"] else None
+        # A row costs a shard more by the factor `shards`, since all shards share the machine.
+        return Control(tick["now_us"], share, cost_s * shards or None, kept={"budget": even})
 
 
 def offset_of(checkpoint: str, version: int, tick: int = 0, served: frozenset[int] | None = None) -> dict[str, Any]:
@@ -73,7 +90,8 @@ def _command(batch: int, offset: Mapping[str, Any]) -> Command:
     served = offset["served"]
     served = None if served is None else frozenset(served)
     samples = offset.get(CONTROL, {}).get(SAMPLES, {})
-    return Command(batch, int(offset["version"]), int(offset["tick"]), served, tuple(samples.items()))
+    queues = {int(query): tick for query, tick in offset.get(QUEUES, {}).items()}
+    return Command(batch, int(offset["version"]), int(offset["tick"]), served, tuple(samples.items()), queues)
 
 
 def _unknown(problem: str) -> CheckpointError:

@@ -85,12 +85,19 @@ def result_rows(frames: Sequence[bytes | pa.Buffer]) -> ResultRows:
     stamps = [_stamp(table) for table in tables]
     marks = [table.column(SYSTEM).to_numpy() for table in tables]
     sizes = [len(each) for each in marks]
-    rows = pa.concat_tables([table.drop_columns(SYSTEM).replace_schema_metadata(None) for table in tables])
+    firsts = [
+        table.column(TIME).to_numpy() if TIME in table.column_names else np.full(len(table), stamp.first_us)
+        for table, stamp in zip(tables, stamps, strict=True)
+    ]
+    own = [[name for name in table.column_names if name not in (SYSTEM, TIME)] for table in tables]
+    rows = pa.concat_tables(
+        [table.select(names).replace_schema_metadata(None) for table, names in zip(tables, own, strict=True)]
+    )
     return ResultRows(
         rows.combine_chunks(),
         np.concatenate([stamp.numbers(each) for stamp, each in zip(stamps, marks, strict=True)]),
         np.repeat(np.array([stamp.now_us for stamp in stamps], dtype=np.int64), sizes),
-        np.repeat(np.array([stamp.first_us for stamp in stamps], dtype=np.int64), sizes),
+        np.concatenate(firsts),
         np.concatenate(marks),
     )
 
@@ -105,7 +112,8 @@ def _upserted(query: PlacedQuery, changes: pl.DataFrame) -> pa.Table:
     result = query.result
     # With many queries of few changes each, the number of calls determines the cost.
     times = changes.get_column(TIME)
-    moved = changes if times.min() == times.max() else consolidated(changes.with_columns(pl.lit(0).alias(TIME)))
+    apart = result.queued or times.min() == times.max()
+    moved = changes if apart else consolidated(changes.with_columns(pl.lit(0).alias(TIME)))
     weights = int64s(moved, WEIGHT)
     order = np.argsort(weights < 0, kind="stable")
     came = int(np.count_nonzero(weights > 0))
@@ -117,8 +125,8 @@ def _upserted(query: PlacedQuery, changes: pl.DataFrame) -> pa.Table:
             hint="register it with another grouping, or report it",
         )
     deleted = (np.arange(len(first)) >= came)[first]
-    rows = to_table(moved, result.schema).take(pa.array(order[first]))
-    return rows.append_column(SYSTEM, pa.array(deleted))
+    rows = to_table(moved, result.schema).take(pa.array(order[first])).append_column(SYSTEM, pa.array(deleted))
+    return rows.append_column(TIME, pa.array(int64s(moved, TIME)[order[first]])) if result.queued else rows
 
 
 def _appended(result: Result, changes: pl.DataFrame) -> pa.Table:
@@ -195,7 +203,10 @@ def _frame(table: pa.Table) -> pl.DataFrame:
 def added_up(query: PlacedQuery, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Combine the changes of several batches: all of them for a feed, net changes at the last time for a table."""
     changes = pl.concat(frames)
-    return changes if query.result.kind == "feed" else consolidated(changes.with_columns(pl.col(TIME).max()))
+    if query.result.kind == "feed":
+        return changes
+    # Of a queue, it is the arrival.
+    return consolidated(changes.with_columns(pl.col(TIME).min() if query.result.queued else pl.col(TIME).max()))
 
 
 class KnownQueries:
@@ -293,6 +304,8 @@ class ResultOutput:
         self._out = out
         self._deferred = deferred
         self._served = served
+        self.queued: dict[int, int] = {}
+        """The oldest arrival in µs that waits in the queue of a query, by incarnation."""
         deferred.keep([each.id for each in known.running(plan)])
 
     def take(self, query: PlacedQuery, changes: pl.DataFrame, stamp: Stamp) -> None:
@@ -313,8 +326,12 @@ class ResultOutput:
                 frames, first_us = self._deferred.take(query)
                 assert first_us is not None
                 self._leave(query, added_up(query, frames), replace(stamp, first_us=first_us))
-        self._deferred.keep([each.id for each in self._known.running(self._plan)])
-        if firsts := self._deferred.firsts:
+        running = [each.id for each in self._known.running(self._plan)]
+        self._deferred.keep(running)
+        firsts = {number: first for number, first in self.queued.items() if number in running}
+        for number, first in self._deferred.firsts.items():
+            firsts[number] = min(first, firsts.get(number, first))
+        if firsts:
             queries = tuple(sorted(firsts))
             waiting = OutputControl("waiting", queries=queries, since=tuple(firsts[each] for each in queries))
             self._out.put(self._shard("waiting"), waiting.control())

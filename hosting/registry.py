@@ -37,6 +37,7 @@ class RegisteredQuery:
     time_zone: str = UTC  # of its expressions
     kept_since_us: int | None = None  # since when it is paused with its state kept up to date
     lateness_us: int = 0  # by how much below the low-watermark rows still count
+    queue: Mapping[str, str] = field(default_factory=dict[str, str])  # as in `ViewQueue`; empty for none
 
     @property
     def runs(self) -> bool:
@@ -120,7 +121,7 @@ def registered(change: Change, version: int) -> RegisteredQuery:
     weight = 1.0 if change.weight is None else change.weight
     active, buckets, zone = change.active is not False, change.buckets or 1, change.time_zone or UTC
     query = RegisteredQuery(version, change.name, change.text or "", weight, active, buckets=buckets, time_zone=zone)
-    return replace(query, lateness_us=change.lateness_us or 0)
+    return replace(query, lateness_us=change.lateness_us or 0, queue=change.queue or {})
 
 
 def _changed(entry: RegisteredQuery, change: Change, version: int) -> RegisteredQuery:
@@ -136,12 +137,15 @@ def _changed(entry: RegisteredQuery, change: Change, version: int) -> Registered
         current = entry.runs and entry.id == change.id
         return replace(entry, active=False, kept_since_us=None, reason=change.reason) if current else entry
     weight = entry.weight if change.weight is None else change.weight
-    if change.text is None or change.text == entry.text:
-        return replace(entry, weight=weight)
+    queue = entry.queue if change.queue is None else change.queue
+    restarts = {**queue, "budget": ""} != {**entry.queue, "budget": ""} or bool(queue) != bool(entry.queue)
+    if (change.text is None or change.text == entry.text) and not restarts:
+        return replace(entry, weight=weight, queue=queue)
     if not entry.active and entry.runs:
         entry = replace(entry, kept_since_us=None, reason="paused; its state was of the text before")
     # A failed query stays inactive until a user activates it.
-    return replace(entry, id=version, text=change.text, weight=weight, time_zone=change.time_zone or entry.time_zone)
+    zone, text = change.time_zone or entry.time_zone, change.text or entry.text
+    return replace(entry, id=version, text=text, weight=weight, time_zone=zone, queue=queue)
 
 
 def _kept_reason(since_us: int, reason: str | None) -> str:
@@ -279,14 +283,21 @@ _versions: OrderedDict[str, _Versions] = OrderedDict()
 
 def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
     """Return a query with its plan; inactive if it cannot be bound."""
-    # The process that plans batches needs no plans, and does without the parser.
-    from ..language import bind
     from ..operators.relations.operator import FAILURES, attributed
 
     try:
-        return replace(query, bound=bind(query.text, query.scope(catalog)))
+        return replace(query, bound=bind_registered(query, catalog))
     except FAILURES as error:
         return replace(query, active=False, kept_since_us=None, reason=str(attributed(error)))
+
+
+def bind_registered(query: RegisteredQuery, catalog: Catalog) -> Query:
+    """Return a query's plan, with its queue."""
+    # The process that plans batches needs no plans, and does without the parser.
+    from ..language import bind
+    from .view_queue import ViewQueue
+
+    return ViewQueue.put(bind(query.text, query.scope(catalog)), query.name, query.queue)
 
 
 _WORD = re.compile(r"[\w.-]+")

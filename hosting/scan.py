@@ -24,6 +24,7 @@ from ..core.watermark.bounds import bounds_in
 from ..expressions.nodes import Expression
 from ..operators.relations.operator import FAILURES, computed, reason_of
 from ..operators.relations.plan.nodes import Stream
+from ..operators.relations.queue_project import ARRIVAL
 from ..operators.relations.streams import SEQUENCE, TOMBSTONE
 from ..operators.relations.zsets import is_hashable, key_numbers, mixed
 from ..operators.runtime.feeds import key_mask
@@ -76,14 +77,13 @@ def _plain(values: pl.Series) -> pl.Series:
     return values
 
 
-_ARRIVAL = "__arrival"
 _FEED = "__feed"
 _FIRST = "__first"
 _CONSTANT, _LEAST = b"upstream.constant", b"upstream.least"
 # Rows of one task mostly have one feed and one arrival, and none is a tombstone: sent once, not in each row.
 _OFTEN_CONSTANT = {
     TOMBSTONE: pa.bool_(),
-    _ARRIVAL: pa.int64(),
+    ARRIVAL: pa.int64(),
     _FEED: pa.dictionary(pa.int32(), pa.string()),
 }
 _WIDE = {str(each): each for each in (pa.int64(), TIMESTAMP)}
@@ -100,7 +100,7 @@ def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     more = {
         SEQUENCE: pc.fill_null(system_field(rows, "seq"), 0).cast(pa.int64()),
         TOMBSTONE: deleted_mask(rows),
-        _ARRIVAL: pa.array(arrivals),
+        ARRIVAL: pa.array(arrivals),
         _FEED: system_field(rows, "source").cast(pa.string()),
     }
     if (firsts < arrivals).any():
@@ -136,26 +136,28 @@ def in_order(tables: Sequence[pa.Table]) -> pa.Table:
     ranks = np.append(pc.rank(feeds.dictionary).to_numpy().astype(np.int64), len(feeds.dictionary) + 1)
     feed = pa.chunked_array([pa.array(ranks[pc.fill_null(feeds.indices, -1).to_numpy()])])
     # NumPy's stable sort merges runs without comparing all rows.
-    order = np.argsort(places([rows.column(_ARRIVAL), rows.column(SEQUENCE), feed]), kind="stable")
+    order = np.argsort(places([rows.column(ARRIVAL), rows.column(SEQUENCE), feed]), kind="stable")
     return rows.take(pa.array(order))
 
 
 def oldest_arrival(rows: pa.Table) -> int | None:
     """Return the oldest arrival in microseconds of rows in order and of those that they represent; None for no rows."""
-    found = [rows.column(name) for name in (_ARRIVAL, _FIRST) if name in rows.column_names]
+    found = [rows.column(name) for name in (ARRIVAL, _FIRST) if name in rows.column_names]
     return min(pc.min(each).as_py() for each in found) if rows.num_rows else None
 
 
 def rows_of(rows: pa.Table) -> pl.DataFrame:
-    """Return rows in the form among routes."""
-    frame = pl.from_arrow(_without(rows, _ARRIVAL, _FEED, _FIRST))
+    """Return rows in the form that an evaluation takes, with the oldest arrival that each represents."""
+    frame = pl.from_arrow(_without(rows, _FEED))
     assert isinstance(frame, pl.DataFrame)
-    return frame
+    if _FIRST not in frame.columns:
+        return frame
+    return frame.with_columns(pl.min_horizontal(ARRIVAL, _FIRST).alias(ARRIVAL)).drop(_FIRST)
 
 
 def as_letters(rows: pa.Table) -> pa.Table:
     """Return rows, from :func:`in_order`, with the columns of dead letters: the user's, the feed, and the deletion."""
-    rows = _without(rows, _ARRIVAL, _FIRST, SEQUENCE)
+    rows = _without(rows, ARRIVAL, _FIRST, SEQUENCE)
     rows = rows.set_column(rows.schema.get_field_index(_FEED), f"{SYSTEM}_source", rows.column(_FEED).cast(pa.string()))
     return rows.rename_columns([DELETED if name == TOMBSTONE else name for name in rows.column_names])
 
@@ -187,7 +189,7 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 def _place(rows: pa.Table, at: int) -> tuple[int, int, str]:
-    return rows.column(_ARRIVAL)[at].as_py(), rows.column(SEQUENCE)[at].as_py(), rows.column(_FEED)[at].as_py() or ""
+    return rows.column(ARRIVAL)[at].as_py(), rows.column(SEQUENCE)[at].as_py(), rows.column(_FEED)[at].as_py() or ""
 
 
 def _precedes(rows: pa.Table, others: pa.Table) -> bool:
@@ -196,7 +198,7 @@ def _precedes(rows: pa.Table, others: pa.Table) -> bool:
 
 def _is_run(rows: pa.Table) -> bool:
     """Return whether arrival and sequence alone determine the rows' order; equal pairs leave it open."""
-    arrival, sequence = (rows.column(name).to_numpy() for name in (_ARRIVAL, SEQUENCE))
+    arrival, sequence = (rows.column(name).to_numpy() for name in (ARRIVAL, SEQUENCE))
     later = arrival[1:] > arrival[:-1]
     return bool((later | ((arrival[1:] == arrival[:-1]) & (sequence[1:] > sequence[:-1]))).all())
 

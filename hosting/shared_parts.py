@@ -12,7 +12,7 @@ from ..operators.relations.plan.nodes import Node, Stream
 from ..operators.relations.slice_plan import SliceShape, family_key, shape_of, takes
 from .host_plan import HostPlan, HostPlans, PlacedQuery
 from .journal import found
-from .registry import RegisteredQuery, Registry, text_of
+from .registry import RegisteredQuery, Registry, bind_registered, text_of
 
 
 def explain_among(query: str, registry: Registry, time_zone: str | None = None) -> str:
@@ -22,9 +22,10 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
     default.
     """
     name = found(query, registry.queries)
+    own = None if name is None else registry.queries[name]
     catalog = registry.catalog
-    scope = catalog.in_zone(time_zone or UTC) if name is None else registry.queries[name].scope(catalog)
-    bound = bind(text_of(query, registry), scope)
+    text = text_of(query, registry)
+    bound = bind(text, catalog.in_zone(time_zone or UTC)) if own is None else bind_registered(own, catalog)
     return plan_text(bound, shared_parts(bound, registry, name))
 
 

@@ -13,9 +13,17 @@ import pyarrow as pa
 
 from ..conf.deep_stack import on_deep_stack
 from ..conf.units import now_us
-from ..core.feedback.checkpoint_layout import stage_folder
+from ..core.feedback.checkpoint_layout import query_queue_folder, stage_folder
 from ..core.feedback.control import PART
-from ..core.feedback.reports import RowSample, StageReport, read_report, sample_folder, write_report
+from ..core.feedback.reports import (
+    QueueReport,
+    RowSample,
+    ServiceReport,
+    StageReport,
+    read_report,
+    sample_folder,
+    write_report,
+)
 from ..core.rows.event_times import NO_TIME
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import by_number, from_frame, to_frame
@@ -23,6 +31,7 @@ from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.identity import identity
 from ..operators.relations.plan.nodes import Node, Stream, walk
+from ..operators.relations.queue_project import QueueStep
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
 from ..operators.runtime.shard import REASON, DeadLetters
 from ..operators.runtime.shard_processor import ShardProcessor
@@ -76,6 +85,8 @@ class StageShard(ABC):
         self.deferred = DeferredChanges(store, self._saved("deferred"))
         self.held = self._saved("held")
         """:attr:`holds` after the previous batch."""
+        self.queues: dict[int, QueueStep] = {}
+        """After :meth:`run`: the figures of the queues that had work, by the query's incarnation."""
         self.samples: dict[str, RowSample] = {}
         """After :meth:`run`: the rows that a control asked for, by part."""
         sampled: dict[str, int] = self._saved("sampled")
@@ -161,6 +172,11 @@ class StageShard(ABC):
             queries = sorted({(query.id, query.name) for job in each.jobs.values() for query in job.queries})
             self._results.late(stream, rows.height, [number for number, _ in queries])
             self._leave_out(stream, rows, [name for _, name in queries])
+        ids = {query.name: query.id for job in each.jobs.values() for query in job.queries}
+        for name, figures in stepped.queues.items():
+            self.queues[ids[name]] = figures
+            if (oldest_us := figures.report["oldest_us"]) is not None:
+                self._results.queued[ids[name]] = oldest_us
         for key, rows in stepped.watched.items():
             self._sampled[key] = self._wanted.pop(key)
             self.samples[key] = self._sample(key, rows, each)
@@ -253,6 +269,11 @@ class Stage(ShardProcessor):
         folder = stage_folder(checkpoint, self.number)
         if made.holds != made.held:
             write_report(folder, StageReport(made.shard, **made.holds))
+        for query, (report, (rows, began, ended)) in made.queues.items():
+            place = query_queue_folder(checkpoint, query)
+            write_report(place, QueueReport(made.shard, made.command.batch, **report))
+            if rows:
+                write_report(place, ServiceReport(made.shard, rows, began, ended))
         for key, sample in made.samples.items():
             write_report(sample_folder(folder_at(checkpoint), f"{PART}/{key}"), sample)
         began = time.monotonic()
@@ -350,9 +371,12 @@ class FirstShard(StageShard):
         self._firsts[domain.name] = min(first, self._firsts.get(domain.name, first))
         streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
         stored = stored_rows(each.routes.values(), self.shard, self.plan.shards, self._storage)
+        every = (query for job in each.jobs.values() for query in job.queries)
+        controls = {one.name: self.command.control_of_queue(one.id, self.shard, self.plan.shards) for one in every}
         stepped = self.evaluations.step(
             each.name, domain.clock, each.jobs, moment, streams, {}, stored,
             clears=self.known.clears, watch=self._wanted.keys(),
+            queues={name: control for name, control in controls.items() if control is not None},
         )  # fmt: skip
         return stepped, moment, first
 

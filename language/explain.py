@@ -23,6 +23,7 @@ from ..operators.relations.plan.nodes import (
     Node,
     Now,
     Project,
+    QueueProject,
     RowWindow,
     Sample,
     Session,
@@ -184,6 +185,9 @@ def _head(node: Node) -> str:
         return f"Where {node.condition}"
     if isinstance(node, Project | ConstantRow):
         columns = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
+        if isinstance(node, QueueProject):
+            where = "" if node.where is None else f" where {node.where}"
+            return f"Queue {node.policy}, then project {columns}{where}"
         return f"{'Project' if isinstance(node, Project) else 'One row of'} {columns}"
     if isinstance(node, Join):
         pairs = [f"{one} = {other}" for one, other in node.on]

@@ -27,11 +27,13 @@ CREATE TABLE name FROM 'path';                name a Delta table, as it is now; 
 CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOLDER/name
   … name WITH (weight = 2, buckets = 4, lateness = '5 minutes') AS …
                                               with a share under overload, parts, and time for late rows
+  … name WITH (queue = 'in-place', budget = 'auto', access_interval = '10 s') AS …
+                                              with a queue before its functions, for the newest rows of a stream
 CREATE FUNCTION name(column DOUBLE, …) RETURNS DOUBLE AS 'module:function';
                                               declare a function in Python over Arrow arrays
 CREATE VIEW name AS query;                    give a query a name, to be used in others
 ALTER MATERIALIZED VIEW name AS query;        give a registered query another text
-ALTER MATERIALIZED VIEW name SET (weight = 2);
+ALTER MATERIALIZED VIEW name SET (weight = 2); or the budget of its queue
 ALTER MATERIALIZED VIEW name PAUSE;           stop a registered query; RESUME restarts it
   … name PAUSE KEEP STATE;                      stop writing its table; RESUME continues with complete results
 DROP MATERIALIZED VIEW name;                  or VIEW, TABLE, FUNCTION; with CASCADE also what reads it
@@ -107,18 +109,20 @@ class Create:
     weight: float = 1.0
     buckets: int = 1
     lateness_us: int = 0
+    queue: Mapping[str, str] = field(default_factory=dict[str, str])  # its options, by name
     statement: str = field(default="", compare=False)  # as written
 
 
 @dataclass(frozen=True)
 class Alter:
-    """Change the text or the weight of a registered query, pause or resume it."""
+    """Change the text, the weight or the budget of a registered query, pause or resume it."""
 
     name: str
     text: str | None = None
     weight: float | None = None
     active: bool | None = None
     keep_state: bool = False  # while paused
+    budget: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,9 +181,8 @@ Statement = Definition | Select | Explain | Alter | Refresh | Drop | Show | Show
 _Statement = TypeVar("_Statement", bound=Statement)
 _HINT = "\\? lists what can be typed"
 _NUMBERS = ("weight", "buckets")
-_QUEUE = "CREATE SOURCE … WITH (queue = 'in-place', queue.budget = 10000, queue.access_interval = '10 seconds')"
+_OF_QUEUE = ("queue", "budget", "access_interval")
 _ELSEWHERE = {
-    **dict.fromkeys(("queue", "budget", "batch_budget", "access_interval"), f"a source has it: {_QUEUE}"),
     "lateness": "it is fixed: create the view under another name, WITH (lateness = '10 minutes')",
     "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",
     "dead_letters": "a source has it: CREATE SOURCE … WITH (dead_letters = 'place')",
@@ -334,15 +337,15 @@ def _create(words: _Words, text: str) -> Definition:
         return words.end(CreateTable(name, check_address(words.text()), text))
     options = words.options() if kind != "VIEW" and words.given("WITH") else {}
     lateness = next((options.pop(each) for each in [*options] if each.lower() == "lateness"), "0 seconds")
-    numbers = _numbers(options, "WITH", *_NUMBERS, "lateness")
+    queue = {each.lower(): str(options.pop(each)) for each in [*options] if each.lower() in _OF_QUEUE}
+    numbers = _numbers(options, "WITH", *_NUMBERS, "lateness", *_OF_QUEUE)
     words.take("AS")
     query = words.rest("a query")
     weight, buckets = numbers.get("weight", 1.0), numbers.get("buckets", 1.0)
     if buckets != int(buckets):
         raise OptionError(f"buckets = {buckets:g}", expected="a whole number")
-    return Create(
-        name, query, kind == "VIEW", weight, int(buckets), duration_argument("lateness", lateness), statement=text
-    )
+    late = duration_argument("lateness", lateness)
+    return Create(name, query, kind == "VIEW", weight, int(buckets), late, queue, text)
 
 
 def _numbers(options: Mapping[str, str | Environment], word: str, *names: str) -> dict[str, float]:
@@ -380,7 +383,9 @@ def _alter(words: _Words) -> Alter:
     if words.given("RESUME"):
         return words.end(Alter(name, active=True))
     words.take("SET")
-    return words.end(Alter(name, weight=_numbers(words.options(), "SET", "weight")["weight"]))
+    given = words.options()
+    budget = next((str(given.pop(each)) for each in [*given] if each.lower() == "budget"), None)
+    return words.end(Alter(name, weight=_numbers(given, "SET", "weight", "budget").get("weight"), budget=budget))
 
 
 def _semicolon(text: str) -> int | None:

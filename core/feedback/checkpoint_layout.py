@@ -73,6 +73,11 @@ def stage_folder(checkpoint: str, number: int) -> str:
     return f"{checkpoint_location(checkpoint)}/upstream-stages/{number}"
 
 
+def query_queue_folder(checkpoint: str, query: int) -> str:
+    """Return the folder for the reports of the shards of a hosted query's queue."""
+    return f"{stage_folder(checkpoint, 0)}/queue-{query}"
+
+
 def feeds_folder(checkpoint: str, name: str) -> str:
     """Return the folder for the feed reports of the input with that name."""
     return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"

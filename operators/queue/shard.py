@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import json
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -32,94 +31,12 @@ from ..runtime.pack import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.shard import Shard, ShardInput
 from ..state.pages import RowPages
 from ..state.runs import RunFiles
-from ..state.store import LAYOUT, Store
-from .cells import Cells, Updates
+from ..state.store import Store
+from .cells import Updates
 from .keys import HashedKeys, key_numbers, numbers_tell
 from .monitor import StatisticsMonitor
 from .queue import ALL, LAST, Control, EnqueueResult, ShardPlan, UpdateQueue, none
-
-
-class QueueState:
-    """A shard's state without its rows. `head` is empty for a shard without rows so far.
-
-    The head is one value, because each value costs a call to Spark's state store. It has some JSON, the rows' schema, a
-    bit for each location, set if it has a row, and the update rates. Each page of cells is one value. A removed cell
-    stays in its page until the page is written again, and only its bit in the head changes. So rows that leave cause no
-    page writes.
-    """
-
-    def __init__(self, plan: ShardPlan, store: Store) -> None:
-        self._store = store
-        self.head: dict[str, Any] = {}
-        self.schema: pa.Schema | None = None
-        self.slots = plan.page_slots
-        self._held = self._rates = b""
-        value = store.get("head", 0)
-        if value is not None:
-            head, schema, self._held, self._rates = _split(value)
-            self.head = json.loads(head)
-            self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
-            self.slots = self.head["slots"]
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self.head and self.head["pages"])
-
-    def queue(self) -> dict[str, Any]:
-        """Return the snapshot from which to restore the queue."""
-        pages = self.head["pages"]
-        bits = np.unpackbits(np.frombuffer(self._held, np.uint8), count=len(pages) * self.slots).reshape(-1, self.slots)
-        cells, at = Cells.empty(int(bits.sum())), 0
-        for number, mine in zip(pages, bits.view(np.bool_), strict=True):
-            value = self._store.get("cells", number)
-            assert value is not None, f"page {number} of cells is not in the state store"
-            size = -(-self.slots // 8)
-            slot = np.flatnonzero(np.unpackbits(np.frombuffer(value, np.uint8, size), count=self.slots))
-            waiting = Cells.from_bytes(value[size:]).take(mine[slot])
-            cells.put(slice(at, at + len(waiting)), waiting)
-            at += len(waiting)
-        page, slot = np.nonzero(bits)
-        return {
-            **self.head["queue"],
-            "monitor": {**self.head["queue"]["monitor"], "count": np.frombuffer(self._rates, "<f4")},
-            "held": np.array(pages, dtype=np.int64)[page] * self.slots + slot,
-            "cells": cells,
-        }
-
-    def save(self, queue: UpdateQueue, schema: pa.Schema, plan: ShardPlan, more: Mapping[str, Any]) -> list[int]:
-        """Write the head with the members `more` and the changed pages of cells; return the released pages."""
-        pages = queue.pages.pages()
-        gone = sorted(set(self.head.get("pages", ())).difference(pages.tolist()))
-        for number in queue.changed().tolist():
-            mine = queue.pages.held[number]
-            cells = queue.cells(np.flatnonzero(mine) + number * self.slots)
-            self._store.put("cells", number, np.packbits(mine).tobytes() + cells.to_bytes())
-        for number in gone:
-            self._store.remove("cells", number)
-        counters = queue.counters()
-        rates = counters["monitor"].pop("count") if plan.policy in ("linecutting", "auto") else np.empty(0)
-        counters["monitor"].pop("count", None)
-        head = {
-            "layout": LAYOUT,
-            "plan": plan.identity(),
-            "slots": self.slots,
-            "pages": pages.tolist(),
-            "queue": counters,
-            **more,
-        }
-        held = np.packbits(queue.pages.held[pages]).tobytes()
-        parts = [json.dumps(head).encode(), schema.serialize().to_pybytes(), held, rates.astype("<f4").tobytes()]
-        self._store.put("head", 0, _joined(parts))
-        return gone
-
-
-def _joined(parts: Sequence[bytes]) -> bytes:
-    return struct.pack(f"<{len(parts)}q", *map(len, parts)) + b"".join(parts)
-
-
-def _split(value: bytes) -> list[bytes]:
-    ends = 32 + np.cumsum(struct.unpack_from("<4q", value))
-    return [value[start:end] for start, end in zip((32, *ends[:-1].tolist()), ends.tolist(), strict=True)]
+from .state import QueueState, queue_figures
 
 
 def stalest_keys(
@@ -215,9 +132,6 @@ def stalest_in_shard(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: 
     return base64.b64encode(to_frame(table.replace_schema_metadata({"k": str(k)}))).decode()
 
 
-_SAMPLE = 64
-
-
 class QueueShard(Shard[ShardPlan, QueueReport]):
     """A shard of an update queue: frames in, the rows to process next out, all else in pages of state."""
 
@@ -241,7 +155,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
             self._kept = json.loads(value)
 
     def _read_head(self) -> dict[str, Any]:
-        self._state = QueueState(self._plan, self._store)
+        self._state = QueueState(self._store, self._plan.page_slots)
         return self._state.head
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
@@ -343,7 +257,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         # All shards share the machine.
         pinned = None if plan.cost_s is None else plan.cost_s * plan.shards
         cost_s = self._kept.get("cost_s", pinned)
-        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=cost_s, cells=1 << 12)
+        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=cost_s)
         seed = plan.seed + self._number
         queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=slots, seed=seed, stored=True)
         self._queue = queue
@@ -449,35 +363,15 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
 
     def _figures(self, took: EnqueueResult, arrived: int, served: Ages, conflicts: int) -> dict[str, Any]:
         queue, rows = self._queue, self._rows
-        waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
-        places: list[list[int]] = []
-        oldest = stalest_keys = None
-        if queue is not None and len(waiting):
-            oldest = int(queue.column("first_arrival", waiting).min())
-            place = np.sort(queue.column("place", waiting))
-            # Dense where the next budgets end: half of the samples within each halving of the queue.
-            at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
-            places = [[int(place[i]), int(i) + 1] for i in at]
+        stalest_keys = None
         if queue is not None and rows is not None and self._plan.stalest_keys:
             stalest_keys = stalest_in_shard(queue, rows, self._plan.key, self._plan.stalest_keys)
         return {
-            "arrived": arrived,
-            "applied": served.count,
-            "superseded": took.superseded,
-            "older": took.older,
+            **queue_figures(queue, took, arrived, served),
             "conflicts": conflicts,
-            "shed": took.shed,
-            "waiting": len(waiting),
-            "ready_at_us": None if queue is None else queue.next_ready_us(),
-            "oldest_us": oldest,
-            "places": places,
-            "used": 0 if queue is None else queue.pages.used,
-            "allocated": 0 if queue is None else len(queue.pages.pages()) * self._state.slots,
             "pages_read": 0 if rows is None else rows.pages_read,
             "pages_written": 0 if rows is None else rows.pages_written,
-            "ages": served,
             "stalest_keys": stalest_keys,
-            "outdated": took.outdated,
         }
 
 

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.frames import from_frame, to_frame
+from ..queue.state import QueueState
 from ..state.key_runs import Found, KeyRuns, PlaceRanges, UInt64s, key_places, row_places
 from ..state.runs import of_worker
-from ..state.store import DictStore, Store
+from ..state.store import DictStore, Store, StorePart
 from .slices_table import SliceLog
 from .zsets import TIME, WEIGHT, conformed, consolidated, dtypes_of, key_numbers, to_table
 
@@ -201,6 +202,9 @@ class DueRows:
         self._pages.remove(page)
 
 
+_QUEUE = "queue"
+
+
 class OperatorState:
     """The data that an operator keeps between steps. ``values`` are small values of the operator itself, in JSON."""
 
@@ -212,6 +216,7 @@ class OperatorState:
         self._runs: dict[str, KeyRuns] = {}
         self._pending: dict[str, DueRows] = {}
         self._logs: dict[str, SliceLog] = {}
+        self._queues = [part for part, kept in self._saved.items() if kept == _QUEUE]
         self._arrangements: list[Arrangement] = []
         self.values: dict[str, Any] = dict(saved.get("values", {}))
 
@@ -250,6 +255,12 @@ class OperatorState:
         self._logs[part] = log
         return log
 
+    def queue(self, part: str) -> StorePart:
+        """Return the place of the cells of a queue, which :attr:`rows` and :attr:`bytes` leave out."""
+        part = self._prefix + part
+        self._queues = [part, *(each for each in self._queues if each != part)]
+        return StorePart(self._store, self._kind(part))
+
     @property
     def rows(self) -> int:
         return sum(each.rows for each in self._parts.values())
@@ -261,13 +272,15 @@ class OperatorState:
 
     def to_json(self) -> dict[str, Any]:
         parts = {part: each.to_json() for part, each in self._parts.items()}
-        return {"parts": parts, "values": self.values}
+        return {"parts": {**parts, **dict.fromkeys(self._queues, _QUEUE)}, "values": self.values}
 
     def clear(self) -> None:
         """Remove all parts from the store, even those that this process has not used."""
         for part, saved in {**self._saved, **self.to_json()["parts"]}.items():
             if "runs" in saved:
                 KeyRuns(self._store, self._kind(part), pa.schema([]), saved, of_worker()).clear()
+            elif saved == _QUEUE:
+                QueueState(self.queue(part)).clear()
             else:
                 for page in DueRows.pages_of(saved):
                     self._store.remove(self._kind(part), page)

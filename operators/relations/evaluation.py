@@ -12,6 +12,7 @@ import polars as pl
 
 from ...conf.errors import CheckpointError, OptionError, QueryRefusedError
 from ...core.rows.exact_integers import HIGHEST, LOWEST
+from ..queue.queue import Control
 from ..state.store import Store, StorePart, read_head
 from .arrangement import OperatorState
 from .changes import RelationStream
@@ -20,6 +21,7 @@ from .physical_plan import Compile, OperatorBuild, parts
 from .plan.identity import identity
 from .plan.nodes import Lifetime, Node, WindowOver, walk
 from .plan.properties import Clock, on_arrival
+from .queue_project import QueueProjectOperator, QueueStep
 from .slice_plan import Families, is_family
 from .stateless import InputRelation
 from .step import OperatorRun, StepRun
@@ -44,6 +46,7 @@ class EvaluationStep:
     # The queries that failed, and why. They are removed; the others continue.
     failed: dict[str, BaseException] = field(default_factory=dict)
     watched: dict[str, pl.DataFrame] = field(default_factory=dict)  # Changes of parts that the caller asked for.
+    queues: Mapping[str, QueueStep] = field(default_factory=dict)  # The figures of the queues, by query.
 
 
 class PartFigures(NamedTuple):
@@ -117,6 +120,15 @@ class Evaluation:
     @property
     def rows_kept(self) -> int:
         return sum(each.state.rows for each in self._running.values())
+
+    @property
+    def waits(self) -> bool:
+        """True if rows wait in a queue."""
+        return any(each.waits for each in self._queues)
+
+    @property
+    def _queues(self) -> list[QueueProjectOperator]:
+        return [each.operator for each in self._running.values() if isinstance(each.operator, QueueProjectOperator)]
 
     @property
     def due(self) -> int | None:
@@ -214,13 +226,14 @@ class Evaluation:
         received: Mapping[Node, pl.DataFrame] | None = None,
         now: int | None = None,
         watch: Collection[str] = (),
+        queues: Mapping[str, Control] | None = None,
     ) -> EvaluationStep:
         """Take rows, and evaluate all queries below the low-watermark, or, by the arrival clock, at ``now``.
 
         Rows may have the columns :data:`~.streams.SEQUENCE` and :data:`~.streams.TOMBSTONE`. ``received`` holds the
         changes, below the low-watermark, of the relations that were ``given``. By the arrival clock only, ``now`` is
         the time of the step's changes, raised to 1 µs after the step before if needed. ``watch`` has the identities
-        of parts whose changes the result has, too.
+        of parts whose changes the result has, too. ``queues`` has the instructions to the queues of queries.
         """
         span = self._span(low_watermark, now)
         self.token = None
@@ -228,7 +241,11 @@ class Evaluation:
         given = {identity(node): frame for node, frame in (received or {}).items()}
         step = StepRun(self._running, span, begins=self.low_watermark is None)
         step.find(key for name, key in self._tops.items() if self._is_new(name))
+        for queue in self._queues:
+            queue.control, queue.arrivals = (queues or {}).get(queue.query), streams.get(queue.stream)
+            queue.figures = None
         step.run(streams, given)
+        figures = {each.query: each.figures for each in self._queues if each.figures is not None}
         self._changed |= step.stepped
         changes: dict[str, pl.DataFrame] = {}
         for name, key in self._tops.items():
@@ -252,7 +269,7 @@ class Evaluation:
         self.low_watermark = low_watermark
         if self._clock == "arrival":
             self.now = span.until - 1
-        return EvaluationStep(changes, step.late(), step.failed, step.results(watch) if watch else {})
+        return EvaluationStep(changes, step.late(), step.failed, step.results(watch) if watch else {}, figures)
 
     def figures(self) -> list[PartFigures]:
         """Return the figures of each operator, without relations that are computed elsewhere."""

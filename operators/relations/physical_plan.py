@@ -37,6 +37,7 @@ from .plan.nodes import (
     Now,
     Order,
     Project,
+    QueueProject,
     RowWindow,
     Sample,
     Session,
@@ -48,8 +49,10 @@ from .plan.nodes import (
     Where,
     WindowFunctions,
     WindowOver,
+    walk,
 )
 from .plan.properties import Clock, key_of
+from .queue_project import QueueProjectOperator
 from .slice_plan import Families, sliced
 from .stateless import ConstantRowOperator, ExplodeOperator, FilterOperator, InputRelation, ProjectOperator, UnionAll
 from .streams import ChangeStream, SampleOperator, StreamSource
@@ -113,7 +116,7 @@ def parts(
         inputs,
         lambda state: _operator(node, compile_, state, clock),
         node.name if isinstance(node, Stream) else "",
-        isinstance(node, Stream | Sample | Changes),
+        isinstance(node, Stream | Sample | Changes | QueueProject),
         points,
     )
 
@@ -142,7 +145,12 @@ def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock)
         case Where(source, condition):
             return FilterOperator(node.schema, compile_(condition, source.schema))
         case Project(source, columns):
-            return ProjectOperator([(name, compile_(each, source.schema)) for name, each in columns])
+            made = [(name, compile_(each, source.schema)) for name, each in columns]
+            if not isinstance(node, QueueProject):
+                return ProjectOperator(made)
+            stream = next(each.name for each in walk(source) if isinstance(each, Stream))
+            where = None if node.where is None else compile_(node.where, source.schema)
+            return QueueProjectOperator(node, stream, made, where, state)
         case Join():
             return _join(node, compile_, state, clock)
         case GroupAggregates(source, by, aggregates):

@@ -13,10 +13,11 @@ import numpy as np
 
 from ...conf.errors import TableError
 from ...core.feedback.offsets import journaled_counts
+from ...core.feedback.reports import read_queues
 from ...delta_format.deletion_vectors import DeletionVector
 from ...delta_format.latest_table import BUCKET, NOTHING_YET, CommitChanges
 from ...delta_format.log import entry_actions
-from ..figures.summary import CommitSummary, look_at_queue
+from ..figures.summary import CommitSummary, QueueBacklog, look_at_queue
 from ..maintenance.runner import last_maintained
 from ..merge.batch_rows import OlderKeys, concat_pending, counted
 from ..merge.bucket import BucketMerge, Tally
@@ -102,10 +103,12 @@ def summarise(
     clock_us: Callable[[], int],
     *,
     anew: bool = False,
+    backlog: QueueBacklog | None = None,
 ) -> CommitSummary | None:
     """Return the summary of a batch; None if there is nothing to record, such as no rows.
 
     `last` is the summary of the query's commit before. A batch that begins the table `anew` is recorded in any case.
+    `backlog` is that of a hosted query; others have it below their checkpoint.
     """
     marks = dict(last.low_watermarks) if last and not anew else {}
     for result in results:
@@ -120,7 +123,7 @@ def summarise(
     arrivals = Arrivals.together([result.arrivals for result in results])
     staleness = arrivals.staleness(committed_us)
     checkpoint = target.checkpoint_folder if target.checkpoint else None  # a batch has none
-    waiting = look_at_queue(checkpoint, identity.number) if checkpoint else None
+    waiting = look_at_queue(read_queues(checkpoint), identity.number) if checkpoint else backlog
     open_marks = [bound for bound in marks.values() if bound is not None]
     oldest_us = None if waiting is None else waiting.oldest_us
     summary = CommitSummary(

@@ -37,7 +37,7 @@ from .last_commit import CommitLog, LastCommit, read_last_commits, write_last_co
 
 if TYPE_CHECKING:
     from ...delta_format.log import LogReplay
-    from ..figures.summary import BatchTimes, CommitSummary
+    from ..figures.summary import BatchTimes, CommitSummary, QueueBacklog
     from ..merge.outputs import Outputs
     from ..merge.task import TableWriter, TaskResult
     from ..spec.options import SinkTarget
@@ -102,6 +102,7 @@ class CommitTable(ABC):
     state: TableState
     outputs: Outputs | None = None
     times: BatchTimes | None = None
+    backlog: QueueBacklog | None = None  # of the hosted query's queue
 
     @abstractmethod
     def start(self, last: LastCommit | None, results: Sequence[TaskResult] = ()) -> TableStart | None:
@@ -224,6 +225,7 @@ class BatchCommit:
                 state.last_summary(table.writer, None if last is None else last.version),
                 self._clock_us,
                 anew=start.begins,
+                backlog=table.backlog,
             )
             if summary is None:
                 return None, last

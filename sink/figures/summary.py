@@ -15,7 +15,7 @@ from ...conf.column_names import quoted, quoted_text
 from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.offsets import SourceCounts, journaled_at_us, offsets_in
-from ...core.feedback.reports import read_queues
+from ...core.feedback.reports import QueueReport
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from ...delta_format.latest_table import METADATA_KEY, NOTHING_YET, recorded_under
 from ...delta_format.log import commit_info, commit_infos, entry_place
@@ -58,13 +58,12 @@ class QueueBacklog:
     oldest_us: int | None  # since when the oldest of them waits
 
 
-def look_at_queue(checkpoint: TableFolder, batch_id: int) -> QueueBacklog | None:
-    """Return the state of all the query's queues after a batch; None if no queue had a part in it.
+def look_at_queue(queues: Sequence[Sequence[QueueReport]], batch_id: int) -> QueueBacklog | None:
+    """Return the state of a query's queues after a batch, by their reports; None if no queue had a part in it.
 
     A batch skips the shards that got neither rows nor a tick: for those, the last report counts. A queue without any
     report of this batch no longer counts: the query has lost it.
     """
-    queues = read_queues(checkpoint)
     took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]
     if not took_part:
         return None

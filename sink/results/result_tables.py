@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...storage.folder import TableFolder
     from ..commit.commit import Tables
     from ..commit.last_commit import LastCommit
-    from ..figures.summary import CommitSummary
+    from ..figures.summary import CommitSummary, QueueBacklog
     from ..spec.layout import Layout
     from .result_table import ResultTable, StagedFiles
 
@@ -253,13 +253,14 @@ class ResultTables:
         offsets: str | None,
         bounds: Mapping[str, Mapping[str, int]] | None = None,
         held: Collection[str] = (),
+        backlogs: Mapping[str, QueueBacklog | None] = MappingProxyType({}),
     ) -> dict[str, CommitSummary]:
         """Make a batch visible in all tables, once in each; return the summaries of the commits made.
 
         Pass the tables of all active queries, with or without `results`. An absent table is created, and the first
         batch of another incarnation replaces all rows. Leave out those of failed queries. If some tables fail, the
         others are committed, and a repeat of the batch commits the rest. `bounds` has the low-watermarks of streams in
-        microseconds, by the query's name. A table in `held` is not begun.
+        microseconds, and `backlogs` what waits in queues, by the query's name. A table in `held` is not begun.
         """
         last = self._committer.last()
         present = {table.name: table for table in tables}
@@ -270,9 +271,10 @@ class ResultTables:
             if results.get(name)
             or (name not in held and (name not in last or last[name].incarnation != table.query_id))
         ]
-        return self._committer.commit(
-            self._staged(due, results, bounds or {}), batch_id, offsets, names=present, threads=self._threads_for(due)
-        )
+        staged = self._staged(due, results, bounds or {})
+        for name, (table, _) in staged.items():
+            table.backlog = backlogs.get(name)
+        return self._committer.commit(staged, batch_id, offsets, names=present, threads=self._threads_for(due))
 
     def discard(self, tables: Iterable[ResultTable], results: Mapping[str, Sequence[bytes]]) -> None:
         """Remove the staged files of a batch that is not committed; files that cannot be removed stay."""

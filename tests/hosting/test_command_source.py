@@ -44,7 +44,8 @@ def clock(monkeypatch):
 def change(checkpoint, number):
     folder = checkpoint / "queries" / "changes"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{number:020d}.json").write_text("{}")
+    for each in range(1, number + 1):
+        (folder / f"{each:020d}.json").write_text('{"kind": "view", "name": "v", "nonce": "n"}')
 
 
 def reader_of(checkpoint):

@@ -37,6 +37,7 @@ from upstream.hosting.journal import pinned
 from upstream.hosting.messages import Command
 from upstream.hosting.placement import Fragment, Placement, Route
 from upstream.hosting.scan import ScanStep, _rows, as_sent, in_order, oldest_arrival, rows_of, slots_of
+from upstream.operators.relations.queue_project import ARRIVAL
 from upstream.operators.relations.streams import SEQUENCE, TOMBSTONE
 from upstream.operators.runtime.feeds import punctuation_rows
 
@@ -148,7 +149,7 @@ def test_rows_keep_their_columns_order_and_tombstones():
     ordered = in_order([sent.slice(2), sent.slice(0, 2)])
     assert ordered.equals(in_order([sent]))
     rows = rows_of(ordered)
-    assert rows.columns == [*TRADE.schema.names, SEQUENCE, TOMBSTONE]
+    assert rows.columns == [*TRADE.schema.names, SEQUENCE, TOMBSTONE, ARRIVAL]
     assert rows.select("sym", SEQUENCE, TOMBSTONE).rows() == [("b", 9, True), ("c", 1, False), ("a", 2, False)]
 
 

@@ -25,6 +25,7 @@ from .nodes import (
     Node,
     Order,
     Project,
+    QueueProject,
     Relation,
     RowWindow,
     Sample,
@@ -230,6 +231,12 @@ def _windowed(node: WindowOver) -> tuple[Relation, _Names]:
 
 
 def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+    if isinstance(node, QueueProject):
+        columns = tuple((name, ordered(renamed(each, names))) for name, each in node.columns)
+        where = None if node.where is None else ordered(renamed(node.where, names))
+        key = tuple(names[each] for each in node.key)
+        changed = replace(node, source=source, columns=columns, key=key, where=where)
+        return changed, {name: name for name in node.schema.names}
     made: dict[str, Expression] = {}
     found: dict[str, str] = {}
     for name, expression in node.columns:

@@ -22,6 +22,7 @@ _NODES: dict[str, str] = {
     "Join": "join",
     "Lifetime": "lifetime",
     "Project": "project",
+    "QueueProject": "queue",
     "Sample": "sample",
     "SetOperation": "set",
     "Stream": "stream",

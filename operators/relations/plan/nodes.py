@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from ....expressions.nodes import Call, Constant, Expression, Field
+from ...queue.queue import Policy
 from .identity import identity
 
 
@@ -246,6 +247,25 @@ class Project(RelationNode):
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(name, expression.type) for name, expression in self.columns])
+
+
+@dataclass(frozen=True, eq=False)
+class QueueProject(Project):
+    """Columns computed for the changes that an update queue of the newest rows releases; see operators/queue.
+
+    A change has the time of the oldest arrival that it represents. The node is the last one of its plan.
+    """
+
+    key: tuple[str, ...]  # Of the source, and among the columns.
+    policy: Policy
+    query: str  # Whose budget it has.
+    interval_us: int = 0  # The least time between two results of a key.
+    where: Expression | None = None  # Which rows have a result; computed for those alone that leave the queue.
+
+    @property
+    def state(self) -> str:
+        """The state in words."""
+        return f"a row that waits, and a result per ({', '.join(self.key)})"
 
 
 JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "null_aware_anti"]
