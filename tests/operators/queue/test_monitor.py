@@ -38,20 +38,23 @@ def test_the_cost_is_pinned_or_measured():
 
 
 def test_counts_fade_by_half_a_half_life_later():
-    monitor = StatisticsMonitor(half_life_s=10.0, cells=4)
+    monitor = StatisticsMonitor(half_life_s=10.0, cells=8)
     assert monitor.rate_per_s(keys(0, 1)).tolist() == [0.0, 0.0]
-    monitor.arrived(keys(1, 1, 6), 5 * S)
-    assert monitor.snapshot()["count"].tolist() == [0, 2, 1, 0]
+    monitor.arrived(keys(1, 1, 10), 5 * S)
+    assert monitor.snapshot()["count"][0].tolist() == [0, 2, 1, 0, 0, 0, 0, 0]
     monitor.arrived(keys(1), 15 * S, np.array([3]))
-    assert monitor.snapshot()["count"] == pytest.approx([0, 4, 0.5, 0])
+    fast, slow, there = monitor.snapshot()["count"]
+    assert fast[:4] == pytest.approx([0, 4, 0.5, 0])
+    assert slow[:4] == pytest.approx([0, 2 * 2 ** (-1 / 256) + 3, 2 ** (-1 / 256), 0])
+    assert there.tolist() == [0, 1, 1, 0, 0, 0, 0, 0]
     monitor.arrived(keys(3), 10 * S)
     state = monitor.snapshot()
-    assert state.pop("count") == pytest.approx([0, 4, 0.5, 1]), "a clock that jumps back fades nothing"
+    assert state.pop("count")[0][:4] == pytest.approx([0, 4, 0.5, 1]), "a clock that jumps back fades nothing"
     assert state == {"at_us": 15 * S, "since_us": 5 * S, "cost_s": None}
 
 
 def test_a_constant_rate_is_measured_right():
-    monitor = StatisticsMonitor(half_life_s=10.0, cells=4)
+    monitor = StatisticsMonitor(half_life_s=10.0, cells=4, most_cells=4)
     monitor.arrived(keys(), 0)
     for second in range(1, 21):
         monitor.arrived(keys(0, 0, 5), second * S)
@@ -82,7 +85,7 @@ def test_slow_is_who_can_wait_for_a_round():
 
 
 def test_slow_by_measured_rates_follows_them():
-    monitor = StatisticsMonitor(half_life_s=10.0, cells=2, cost_s=0.25)
+    monitor = StatisticsMonitor(half_life_s=10.0, cells=2, most_cells=2, cost_s=0.25)
     monitor.arrived(keys(), 0)
     for second in range(1, 41):
         monitor.arrived(keys(0, 1, 1), second * S)
@@ -94,20 +97,52 @@ def test_slow_by_measured_rates_follows_them():
 
 
 def test_a_restart_goes_on():
-    monitor = StatisticsMonitor(cells=4)
+    monitor = StatisticsMonitor(cells=8)
     monitor.arrived(keys(1), 5)
     monitor.arrived(keys(2), 9)
     monitor.served(1, 2.0)
     state = monitor.snapshot()
     monitor.arrived(keys(3), 10)
-    assert state["count"].tolist()[3] == 0, "a snapshot stays as it is"
+    assert state["count"][0, 3] == 0, "a snapshot stays as it is"
     again = StatisticsMonitor(cells=4)
     again.restore(state)
     assert again.snapshot()["count"].tolist() == state["count"].tolist()
     assert [again.snapshot()[name] for name in ("at_us", "since_us", "cost_s")] == [9, 5, 2.0]
     again.arrived(keys(0), 9)
-    assert state["count"].tolist()[0] == 0
+    assert state["count"][0, 0] == 0
     other = StatisticsMonitor(cells=8)
-    other.restore(state)
-    assert other.snapshot()["count"].tolist() == [0] * 8
+    other.restore({**state, "count": state["count"][:, :0][:0]})
+    assert other.snapshot()["count"].tolist() == [[0] * 8] * 3
     assert [other.snapshot()[name] for name in ("at_us", "since_us", "cost_s")] == [None, None, 2.0]
+
+
+def test_the_table_grows_with_the_keys():
+    monitor = StatisticsMonitor(cells=4, most_cells=16)
+    monitor.arrived(keys(0, 1, 1, 1, 1), 100 * S)
+    assert monitor.snapshot()["count"].shape == (3, 4)
+    monitor.arrived(keys(2), 100 * S)
+    fast, slow, there = monitor.snapshot()["count"]
+    assert fast.tolist() == [0.5, 2, 1, 0, 0.5, 2, 0, 0]
+    assert slow.tolist() == [0.5, 0, 1, 0, 0.5, 0, 0, 0], "a fast key leaves nothing to slow ones"
+    assert there.tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
+    monitor.arrived(np.arange(100), 101 * S)
+    assert monitor.snapshot()["count"].shape == (3, 16), "no more than the most"
+
+
+def test_a_key_that_seldom_updates_cuts_the_line_of_many():
+    """140,000 keys update every 30 minutes, and 10,000 each second, at 10 ms a row."""
+    rare, often = np.arange(140_000), np.arange(140_000, 150_000)
+    monitor = StatisticsMonitor(cost_s=0.01)
+    monitor.arrived(keys(), 0)
+    for at in range(60, 3 * 3600, 60):
+        mine = rare[rare % 30 == at // 60 % 30]
+        monitor.arrived(mine, at * S)
+        monitor.arrived(often, at * S, np.full(len(often), 60))
+    true = 1 / 1800
+    found = monitor.rate_per_s(rare)
+    assert np.median(found) == pytest.approx(true, rel=0.5)
+    assert found.sum() == pytest.approx(true * len(rare), rel=0.6)
+    assert monitor.slow(mine, np.full(len(mine), 10_000)).mean() > 0.9, "u c n is 0.06, and all of them take 0.8"
+    assert not monitor.slow(often[:100], np.full(100, 10_000)).any()
+    monitor.arrived(keys(), (3 * 3600 + 7200) * S)
+    assert (monitor.rate_per_s(rare) <= true).all(), "who is silent is not taken for as fast as before"
