@@ -401,3 +401,46 @@ class Watermarks:
             return reached
         low = min(known, default=ENDED)
         return low if reached is None else max(low, reached)
+
+
+class StageProgress:
+    """The progress of each shard of the first stage."""
+
+    def __init__(self, saved: Any) -> None:
+        self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
+        self._whole: dict[str, int | None] = saved.get("whole", {})
+        self.now_us = int(saved.get("now", 0))
+        self._firsts: dict[str, int] = {}
+        self._sinces: dict[str, int | None] = {}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"domains": self._domains, "whole": self._whole, "now": self.now_us}
+
+    def hear(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            control = message.control
+            self._domains[str(control["shard"])] = {name: low for name, (low, _, _) in control["domains"].items()}
+            self.now_us = max(self.now_us, int(control["now"]))
+            for name, (_, first, since) in control["domains"].items():
+                self._sinces[name] = since
+                self._firsts[name] = min(first, self._firsts.get(name, first))
+            for name, since in control["whole"].items():
+                known = self._whole.get(name, since)
+                self._whole[name] = None if since is None or known is None else max(since, known)
+
+    def moment(self, domain: Domain, shards: int) -> tuple[BatchContext, int]:
+        """Return the time to which a domain is evaluated, and the arrival of the oldest row behind it."""
+        lows = [each.get(domain.name) for each in self._domains.values()]
+        known = [low for low in lows if low is not None]
+        low = min(known) if len(known) == shards else None
+        moment = BatchContext(None, low, self.now_us, self._sinces.get(domain.name))
+        return moment, self._firsts.get(domain.name, self.now_us)
+
+    def complete_from(self, jobs: Iterable[str]) -> int | None:
+        """Return the time from which the changes of all given jobs are complete; None if unknown."""
+        since = [self._whole.get(name) for name in jobs]
+        known = [each for each in since if each is not None]
+        return max(known) if len(known) == len(since) else None
+
+    def forget(self, but: set[str]) -> None:
+        self._whole = {name: since for name, since in self._whole.items() if name in but}

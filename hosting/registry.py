@@ -294,8 +294,7 @@ def _bound(query: RegisteredQuery, catalog: Catalog) -> RegisteredQuery:
 def bind_registered(query: RegisteredQuery, catalog: Catalog) -> Query:
     """Return a query's plan, with its queue."""
     # The process that plans batches needs no plans, and does without the parser.
-    from ..language import bind
-    from .view_queue import ViewQueue
+    from ..language import ViewQueue, bind
 
     return ViewQueue.put(bind(query.text, query.scope(catalog)), query.name, query.queue)
 

@@ -37,7 +37,7 @@ from ..operators.runtime.shard import REASON, DeadLetters
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import check_head, read_head, write_head
 from ..storage.folder import folder_at
-from .evaluations import BatchContext, Evaluations, PlanEvaluation, StepResult, WaitingTables, Watermarks
+from .evaluations import BatchContext, Evaluations, PlanEvaluation, StageProgress, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
 from .late_rows import LateRows, late_reason, times_of
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
@@ -487,7 +487,7 @@ class SecondShard(StageShard):
 
     def __init__(self, shard: int, plan: HostPlan, store: Store, command: Command) -> None:
         super().__init__(shard, plan, store, command)
-        self._heard = _Heard(self._saved("heard"))
+        self._heard = StageProgress(self._saved("heard"))
         self._changes: dict[str, pa.Table] = {}
 
     def _hear(self, messages: list[Message]) -> None:
@@ -575,49 +575,6 @@ class SecondStage(Stage):
 
     def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
         return SecondShard(shard, plan, store, command)
-
-
-class _Heard:
-    """The progress of each shard of the first stage."""
-
-    def __init__(self, saved: Any) -> None:
-        self._domains: dict[str, dict[str, int | None]] = saved.get("domains", {})
-        self._whole: dict[str, int | None] = saved.get("whole", {})
-        self.now_us = int(saved.get("now", 0))
-        self._firsts: dict[str, int] = {}
-        self._sinces: dict[str, int | None] = {}
-
-    def to_json(self) -> dict[str, Any]:
-        return {"domains": self._domains, "whole": self._whole, "now": self.now_us}
-
-    def hear(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            control = message.control
-            self._domains[str(control["shard"])] = {name: low for name, (low, _, _) in control["domains"].items()}
-            self.now_us = max(self.now_us, int(control["now"]))
-            for name, (_, first, since) in control["domains"].items():
-                self._sinces[name] = since
-                self._firsts[name] = min(first, self._firsts.get(name, first))
-            for name, since in control["whole"].items():
-                known = self._whole.get(name, since)
-                self._whole[name] = None if since is None or known is None else max(since, known)
-
-    def moment(self, domain: Domain, shards: int) -> tuple[BatchContext, int]:
-        """Return the time to which a domain is evaluated, and the arrival of the oldest row behind it."""
-        lows = [each.get(domain.name) for each in self._domains.values()]
-        known = [low for low in lows if low is not None]
-        low = min(known) if len(known) == shards else None
-        moment = BatchContext(None, low, self.now_us, self._sinces.get(domain.name))
-        return moment, self._firsts.get(domain.name, self.now_us)
-
-    def complete_from(self, jobs: Iterable[str]) -> int | None:
-        """Return the time from which the changes of all given jobs are complete; None if unknown."""
-        since = [self._whole.get(name) for name in jobs]
-        known = [each for each in since if each is not None]
-        return max(known) if len(known) == len(since) else None
-
-    def forget(self, but: set[str]) -> None:
-        self._whole = {name: since for name, since in self._whole.items() if name in but}
 
 
 def _tables(messages: Iterable[Message]) -> dict[str, pa.Table]:

@@ -19,8 +19,7 @@ from upstream.hosting.journal import Change
 from upstream.hosting.messages import QUEUES, Command
 from upstream.hosting.output import result_rows
 from upstream.hosting.registry import registry_at, registry_now
-from upstream.hosting.view_queue import ViewQueue
-from upstream.language import bind, plan_text
+from upstream.language import ViewQueue, bind, plan_text
 
 IN_PLACE = {"queue": "in-place", "budget": "2"}
 SCORED = "SELECT vehicle_id, speed * 2 AS score FROM LATEST(buses)"
@@ -34,7 +33,7 @@ def test_conditions_without_python_come_before_the_queue():
     text = f"SELECT * FROM ({SCORED} WHERE speed > 1) WHERE doubled(score) > 3 AND score < 9"
     lines = plan_text(queued(text)).splitlines()
     (queue,) = [at for at, line in enumerate(lines) if "Queue in-place" in line]
-    assert re.search(r"where .*doubled.* AND .* < cast\(9", lines[queue])
+    assert re.search(r"where .*doubled.* AND .* < ", lines[queue])
     assert "a row that waits, and a result per (vehicle_id)" in lines[queue]
     assert "Where" in lines[queue + 1]
     assert "doubled" not in lines[queue + 1]
