@@ -30,7 +30,6 @@ from .nodes import (
     Node,
     Now,
     Project,
-    QueueProject,
     RowWindow,
     Sample,
     Session,
@@ -170,7 +169,7 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
         times = inner.times | ({node.name} if goes_on(node.array, inner.times) else set())
         return replace(inner, times=times, clocks=clocks)
     if isinstance(node, Project):
-        states.append(StateBound(node, node.state if isinstance(node, QueueProject) else ""))
+        states.append(StateBound(node, node.state))
         times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))
         found = ((name, clock_of_bound(each, inner.clocks)) for name, each in node.columns)
         clocks = {name: clock for name, clock in found if clock is not None}

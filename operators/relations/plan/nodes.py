@@ -244,6 +244,11 @@ class Project(RelationNode):
     def inputs(self) -> tuple[Node, ...]:
         return (self.source,)
 
+    @property
+    def state(self) -> str:
+        """The state in words."""
+        return ""
+
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(name, expression.type) for name, expression in self.columns])
@@ -264,7 +269,6 @@ class QueueProject(Project):
 
     @property
     def state(self) -> str:
-        """The state in words."""
         return f"a row that waits, and a result per ({', '.join(self.key)})"
 
 
