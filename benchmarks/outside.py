@@ -18,7 +18,7 @@ from upstream.conf.options import parse_options
 from upstream.datasource.connectors.synthetic.connector import SyntheticOptions
 from upstream.datasource.connectors.synthetic.stream import synthetic_arrivals
 
-__all__ = ["Seen", "arrivals", "seen"]
+__all__ = ["Ages", "Seen", "ages", "arrivals", "seen"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -116,6 +116,52 @@ def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, 
     p50, p99 = np.percentile(every, [50, 99])
     seconds = until_s - warm_s
     return Seen(float(every.mean()), float(p50), float(p99), float(every.max()), results / seconds, commits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ages:
+    """The age of a table's rows, the mean over keys of now less the time of the row, in seconds.
+
+    Attributes
+    ----------
+    mean, max : float
+        Over all of the time looked at.
+    halves : (float, float)
+        The means over its halves: an age that climbs shows in them.
+    commits : int
+    """
+
+    mean: float
+    max: float
+    halves: tuple[float, float]
+    commits: int
+
+
+def ages(table: Path, checkpoint: Path, warm_s: float, until_s: float) -> Ages:
+    """Return the ages of a table's rows from `warm_s` to `until_s` seconds after the feed began, by its column time."""
+    from deltalake import DeltaTable
+
+    origin = began_us(checkpoint)
+    begin, end = warm_s * 1e6, until_s * 1e6
+    delta = DeltaTable(str(table))
+    shown = [(0.0, 0.0)]  # since when rows of which mean time were shown: none is as old as the feed
+    for version, committed_us in sorted(_commit_times(table).items()):
+        delta.load_as_version(version)
+        times = delta.to_pyarrow_table(columns=["time"]).column("time").cast(pa.timestamp("us", tz="UTC"))
+        if len(times):
+            shown.append((float(committed_us - origin), float((times.cast(pa.int64()).to_numpy() - origin).mean())))
+    since, mean = (np.array(each) for each in zip(*shown, strict=True))
+    until = np.append(since[1:], np.inf)
+
+    def mean_age(first: float, last: float) -> float:
+        low, high = np.clip(since, first, last), np.clip(until, first, last)
+        return float(((high - low) * ((low + high) / 2 - mean)).sum() / (last - first) / 1e6)
+
+    low, high = np.clip(since, begin, end), np.clip(until, begin, end)
+    oldest = (high - mean)[high > low].max() / 1e6
+    middle = (begin + end) / 2
+    commits = int(((since >= begin) & (since < end)).sum())
+    return Ages(mean_age(begin, end), float(oldest), (mean_age(begin, middle), mean_age(middle, end)), commits)
 
 
 def _commit_times(table: Path) -> dict[int, int]:

@@ -55,3 +55,24 @@ def test_staleness_as_a_plain_loop_finds_it(outside, tmp_path):
     assert found.max == pytest.approx(max(samples))
     assert found.commits == sum(committed >= WARM_S for committed, _ in VERSIONS)
     assert found.results_per_second == pytest.approx(changes / (UNTIL_S - WARM_S))
+
+
+def test_ages_as_a_plain_sum_over_instants_finds_them(outside, tmp_path):
+    offsets = tmp_path / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text(f'v1\n{{}}\n{{"origin_us": {ORIGIN_US}}}')
+    means = []
+    for number, (committed_s, until_s) in enumerate(VERSIONS):
+        times = [ORIGIN_US + round(until_s * 1e6) - number * 100_000 * back for back in range(3)]
+        means.append((committed_s, until_s - number * 0.1))
+        rows = pa.table({"key": [0, 1, 2], "time": pa.array(times, pa.timestamp("us", "UTC"))})
+        write_deltalake(str(tmp_path / "table"), rows, mode="overwrite" if number else "error")
+        nanoseconds = (ORIGIN_US + round(committed_s * 1e6)) * 1000
+        os.utime(tmp_path / "table" / "_delta_log" / f"{number:020d}.json", ns=(nanoseconds, nanoseconds))
+
+    every = np.arange(WARM_S, UNTIL_S, 0.001) + 0.0005
+    old = np.array([now - [mean for committed, mean in means if committed <= now][-1] for now in every])
+    found = outside.ages(tmp_path / "table", tmp_path / "checkpoint", WARM_S, UNTIL_S)
+    assert found.mean == pytest.approx(old.mean(), abs=1e-6)
+    assert found.halves == pytest.approx((old[:1500].mean(), old[1500:].mean()), abs=1e-6)
+    assert (found.max, found.commits) == (pytest.approx(old.max(), abs=0.001), 3)
