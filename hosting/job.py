@@ -44,7 +44,7 @@ from .registry import registry_at, registry_now
 from .reports import HostTimes, Reports
 from .scan import ScanStep
 from .stages import FirstStage, SecondStage
-from .table_merge import MERGED_DDL, GivenForTables, MergeStep, tables_of
+from .table_merge import GivenForTables, MergeInShard, MergeStep, shown_to_tasks, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,9 +65,10 @@ def build_host(
     scan: Callable[[str], ArrowStep],
     first: ShardProcessor,
     second: ShardProcessor,
+    merge: ArrowStep,
     batch_s: float | None = None,
 ) -> DataFrame:
-    """Return the second stage's output as frames and controls.
+    """Return the second stage's output after `merge`, which its workers run on each shard's frames and controls.
 
     The query's form is fixed for the life of a checkpoint; the continuous queries are data of the commands.
     `batch_s` is the target duration of a batch in seconds; without it, each batch emits all results.
@@ -86,8 +87,8 @@ def build_host(
     inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
     schema = cast("StructType", StructType.fromDDL(PACKED_DDL))
     df = reduce(lambda left, right: left.union(right), inputs)
-    for stage in (first, second):
-        df = InShards(PACKED, df, tuple(slots), stage).few((), schema)
+    for stage, steps in ((first, ()), (second, (merge,))):
+        df = InShards(PACKED, df, tuple(slots), stage).few(steps, schema)
     return df
 
 
@@ -178,6 +179,7 @@ def _writer(
         lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
         FirstStage(commands, plans, given.storage, place, letters),
         SecondStage(commands, plans, place),
+        MergeInShard(commands, plans, given),
         batch_s,
     )
     batches = HostedBatches(place, plans, given, check)
@@ -244,13 +246,15 @@ class HostedBatches:
         tables = tables_of(self._plans, command.version, self._given)
         failed = self._failed_since(command.version)
         seen = sink.look(table for number, table in tables.items() if number not in failed)
-        step = MergeStep(self._plans, command.version, seen.tables, self._given)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
         started = time.perf_counter()
-        # The first stage's results for a bucket are in one shard of the second: they need no shuffle.
-        left = df.repartition(tasks, "slot") if self._plans(command.version).spreads_results else df
-        rows = left.mapInArrow(step, MERGED_DDL).collect()
-        outcome = outcome_of((row.control, row.staged) for row in rows)
+        if self._plans(command.version).spreads_results:
+            step = MergeStep(self._plans, command.version, seen.tables, self._given)
+            rows = df.repartition(tasks, "slot").mapInArrow(step, PACKED_DDL).collect()
+        else:
+            with shown_to_tasks(df.sparkSession, seen.tables):
+                rows = df.collect()
+        outcome = outcome_of((row.control, row.frame) for row in rows)
         for number, table in tables.items():
             if number in failed:
                 outcome.fail(number, table.name, failed[number])

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
@@ -14,13 +15,14 @@ from kit.local_host import LocalHost
 from upstream.conf.errors import TableError
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.delta_format.latest_table import BUCKET
+from upstream.hosting import table_merge
 from upstream.hosting.edits import define_stream, opened, record
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.journal import Change
 from upstream.hosting.messages import Command
 from upstream.hosting.output import OutputControl, outcome_of
 from upstream.hosting.registry import registry_at
-from upstream.hosting.table_merge import GivenForTables, MergeStep, tables_of
+from upstream.hosting.table_merge import GivenForTables, MergeInShard, MergeStep, shown_to_tasks, tables_of
 from upstream.operators.runtime.pack import PACKED
 from upstream.sink.figures.waits import complete_to
 from upstream.sink.results.result_tables import ResultTables
@@ -58,7 +60,7 @@ class Job:
         for task in range(tasks):
             own = [each for each in left if (each.leaving.query + each.leaving.bucket) % tasks == task]
             for batch in step(iter(packed(own).to_batches())):
-                found += [(row["control"], row["staged"]) for row in batch.to_pylist()]
+                found += [(row["control"], row["frame"]) for row in batch.to_pylist()]
         outcome = outcome_of(found)
         staged = {tables[number].name: each for number, each in outcome.staged.items()}
         self.commits = self.sink.commit(
@@ -128,7 +130,7 @@ def test_late_rows_of_two_shards_are_two(tmp_path):
     late = OutputControl("late", name="buses", count=1, queries=(1,)).control()
     nothing = pa.nulls(2, pa.int32()), pa.nulls(2, pa.binary())
     (batch,) = MergeStep(job.plans, job.version, {})(iter([pa.record_batch([*nothing, [late, late]], schema=PACKED)]))
-    assert batch.to_pylist() == [{"control": late, "staged": None}] * 2
+    assert batch.to_pylist() == [{"slot": None, "frame": None, "control": late}] * 2
 
 
 def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
@@ -146,11 +148,33 @@ def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
     rows.append({"slot": None, "frame": nameless, "control": named["two"].leaving.control()})
     step = MergeStep(job.plans, job.version, seen.tables)
     batches = list(step(iter(pa.Table.from_pylist(rows, schema=PACKED).to_batches())))
-    outcome = outcome_of((row["control"], row["staged"]) for batch in batches for row in batch.to_pylist())
+    outcome = outcome_of((row["control"], row["frame"]) for batch in batches for row in batch.to_pylist())
     assert list(outcome.staged) == [1]
     ((name, reason),) = outcome.failed.values()
     assert (list(outcome.failed), name) == ([2], "two")
     assert "vehicle_id" in reason
+
+
+def test_a_worker_of_the_second_stage_merges_unless_other_shards_have_rows_of_a_bucket(tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    job.register("fast", "SELECT vehicle_id, speed FROM LATEST(buses)")
+    batches = packed(job.left(buses(("a", "r1", 5, 1), ("b", "r1", 6, 1)))).to_batches()
+    properties = {}
+    monkeypatch.setattr(table_merge, "task_property", properties.get)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=properties.__setitem__))
+
+    def merged():
+        step = MergeInShard(lambda: Command(job.batch, job.version), job.plans, GivenForTables())
+        return pa.Table.from_batches(step(iter(batches))).to_pylist()
+
+    tables = tables_of(job.plans, job.version)
+    with shown_to_tasks(session, job.sink.look(tables.values()).tables):
+        outcome = outcome_of((row["control"], row["frame"]) for row in merged())
+    assert (outcome.rows, list(outcome.staged)) == ({1: 2}, [1])
+    job.sink.commit(tables.values(), {"fast": outcome.staged[1]}, job.batch, None, {})
+    assert job.rows("fast") == [("a", 5.0), ("b", 6.0)]
+    job.register("per_speed", "SELECT speed, COUNT(*) AS n FROM LATEST(buses) GROUP BY speed")
+    assert merged() == pa.Table.from_batches(batches).to_pylist()
 
 
 def test_a_disk_that_fails_is_no_reason_against_a_query(tmp_path):
