@@ -41,7 +41,7 @@ from ..operators.relations.plan.nodes import (
 )
 from ..operators.relations.plan.properties import Clock, clock_of, is_periodic, key_of, never_null
 from ..operators.relations.windows import check_years
-from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of, int64s, is_hashable, to_table
+from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, is_hashable, to_table
 from ..operators.state.store import DictStore
 from ..sink.results.result_table import ResultTable, layout_of
 from .placement import Fragment, Placement, loses_rows, placed
@@ -142,19 +142,20 @@ class Result:
 
     def of(self, changes: pl.DataFrame) -> pl.DataFrame:
         """Return the plan's changes with the columns of the table, followed by their time and weight."""
-        more: list[pl.Series | pl.Expr] = []
+        # A lazy frame for each query would take more time than all else.
+        more: dict[str, pl.Series] = {}
         if self.row_key is not None:
-            rows = to_table(changes.select(columns_of(changes)), self.plan.schema)
-            texts = pl.Series(self.row_key, row_keys(rows, self.identity), dtype=pl.String)
-            more.append(texts)
+            rows = to_table(changes, self.plan.schema)
+            more[self.row_key] = pl.Series(self.row_key, row_keys(rows, self.identity), dtype=pl.String)
         if self.time is not None:
-            times = int64s(changes, TIME)
-            check_years(times[times != BEGINNING], "the result changes")
-            at = pl.when(pl.col(TIME) != BEGINNING).then(pl.col(TIME)).cast(pl.Datetime("us", "UTC"))
-            more.append(at.alias(self.time))
-        if not more and changes.columns == [*self.schema.names, TIME, WEIGHT]:
+            times = changes.get_column(TIME)
+            begun = times == BEGINNING
+            check_years(times.filter(~begun).to_numpy(), "the result changes")
+            more[self.time] = times.set(begun, None).cast(pl.Datetime("us", "UTC")).alias(self.time)
+        names = [*self.schema.names, TIME, WEIGHT]
+        if not more and changes.columns == names:
             return changes
-        return changes.with_columns(more).select(*self.schema.names, TIME, WEIGHT)
+        return pl.DataFrame([more[name] if name in more else changes.get_column(name) for name in names])
 
 
 def result_of(plan: Relation | Changes) -> Result:
