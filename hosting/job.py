@@ -93,27 +93,29 @@ def build_host(
 
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_CODE = "spark.sql.codegen.wholeStage"
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def at_most_partitions(session: SparkSession, most: int) -> Generator[None]:
-    """Limit the shuffle partitions of a streaming query that the block starts.
+def set_meanwhile(session: SparkSession, shards: int, *, framed: bool) -> Generator[None]:
+    """Change settings for a streaming query that the block starts: Spark copies them when it makes the query.
 
-    With Spark's default, each stage of each batch would have 200 tasks and state stores, most of them without a shard.
-    Spark copies the session's settings when it makes the query. A checkpoint keeps the number with which it began.
+    With Spark's default partitions, each stage of each batch would have 200 tasks and state stores, most of them
+    without a shard. A checkpoint keeps the number with which it began. If Spark only passes frames (`framed`), code of
+    its own for each stage saves nothing, and takes time in the planning of each batch.
     """
     with _lock:
-        given = session.conf.get(_PARTITIONS)
-        assert given is not None
-        if int(given) <= most:
-            yield
-            return
-        session.conf.set(_PARTITIONS, most)
+        given = {name: str(session.conf.get(name)) for name in (_PARTITIONS, _CODE)}
+        wanted = {_PARTITIONS: str(min(int(given[_PARTITIONS]), shards)), _CODE: "false" if framed else given[_CODE]}
+        changed = [name for name in given if wanted[name] != given[name]]
         try:
+            for name in changed:
+                session.conf.set(name, wanted[name])
             yield
         finally:
-            session.conf.set(_PARTITIONS, given)
+            for name in changed:
+                session.conf.set(name, given[name])
 
 
 def start(
@@ -146,14 +148,14 @@ def start(
     lease = HostLease(folder_at(place))
     with lease.taken():
         letters = {each: letters_location(streams[each], place) for each in sorted(late_aside)}
-        writer = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check, letters)
+        writer, framed = _writer(streams, place, registry, pace_s, given or GivenForTables(), lease.check, letters)
         if name is not None:
             writer = writer.queryName(name)
         if trigger:
             writer = writer.trigger(**trigger)
         session: Any = next(iter(streams.values())).session
         record_times(session._jsparkSession)
-        with at_most_partitions(session, settings.shards):
+        with set_meanwhile(session, settings.shards, framed=framed):
             query = writer.start()
     lease.keep(lambda seconds: bool(query.awaitTermination(max(int(seconds), 1))), lambda: query.isActive)
     return query
@@ -167,7 +169,8 @@ def _writer(
     given: GivenForTables,
     check: Callable[[], None],
     letters: Mapping[str, str],
-) -> DataStreamWriter:
+) -> tuple[DataStreamWriter, bool]:
+    """Return the writer of the host's query, and True if its rows never leave Arrow."""
     settings = registry.settings
     slots = integers_with_hash(range(settings.shards))
     plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), slots, registry.version)
@@ -183,12 +186,14 @@ def _writer(
         batch_s,
     )
     batches = HostedBatches(place, plans, given, check)
-    return (
+    writer = (
         with_checkpoint(df, place)
         .writeStream.foreachBatch(batches)
         .outputMode("append")
         .option("checkpointLocation", place)
     )
+    plan: Any = df._jdf
+    return writer, "MapInArrow" not in plan.logicalPlan().toString()
 
 
 def _check_streams(streams: Mapping[str, Node], known: Mapping[str, bool]) -> None:

@@ -1,4 +1,4 @@
-"""The number of partitions of a host's stages, and the tables of queries that are dropped."""
+"""The settings of a host's query, and the tables of queries that are dropped."""
 
 import json
 import logging
@@ -13,12 +13,12 @@ import upstream as us
 from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError
 from upstream.hosting.edits import define_stream, drop_query, opened, record
-from upstream.hosting.job import DroppedTables, at_most_partitions
+from upstream.hosting.job import DroppedTables, set_meanwhile
 from upstream.hosting.journal import Change
 from upstream.hosting.registry import registry_now
 from upstream.operators.relations.plan.nodes import Stream
 
-NAME = "spark.sql.shuffle.partitions"
+NAME, CODE = "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage"
 
 
 class Settings(dict):
@@ -29,18 +29,21 @@ class Settings(dict):
 
 
 @pytest.mark.parametrize(("given", "meanwhile"), [("200", "8"), ("9", "8"), ("8", "8"), ("2", "2")])
-def test_a_query_starts_with_as_many_as_there_are_shards_and_the_session_keeps_its_own(given, meanwhile):
-    session = types.SimpleNamespace(conf=Settings({NAME: given}))
-    with at_most_partitions(session, 8):
-        assert session.conf == {NAME: meanwhile}
-    assert session.conf == {NAME: given}
+@pytest.mark.parametrize(("framed", "code"), [(True, "false"), (False, "true")])
+def test_a_query_starts_with_as_many_as_there_are_shards_and_the_session_keeps_its_own(given, meanwhile, framed, code):
+    own = {NAME: given, CODE: "true"}
+    session = types.SimpleNamespace(conf=Settings(own))
+    with set_meanwhile(session, 8, framed=framed):
+        assert session.conf == {NAME: meanwhile, CODE: code}
+    assert session.conf == own
 
 
 def test_the_session_keeps_its_own_where_the_start_fails():
-    session = types.SimpleNamespace(conf=Settings({NAME: "200"}))
-    with pytest.raises(RuntimeError), at_most_partitions(session, 8):
+    own = {NAME: "200", CODE: "true"}
+    session = types.SimpleNamespace(conf=Settings(own))
+    with pytest.raises(RuntimeError), set_meanwhile(session, 8, framed=True):
         raise RuntimeError
-    assert session.conf == {NAME: "200"}
+    assert session.conf == own
 
 
 COUNT = "SELECT bus, COUNT(*) AS n FROM LATEST(buses) GROUP BY bus"
