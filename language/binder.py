@@ -26,12 +26,11 @@ from ..expressions.types import cast, common
 from ..expressions.zones import in_zone
 from ..operators.queue.queue import Policy
 from ..operators.relations.plan.bounds import UnboundedError, only_grows, state_of
+from ..operators.relations.plan.identity import NODES
 from ..operators.relations.plan.nodes import (
     Changes,
-    Distinct,
     GroupAggregates,
     Hop,
-    Join,
     Latest,
     Node,
     Project,
@@ -41,9 +40,7 @@ from ..operators.relations.plan.nodes import (
     SetOperation,
     Stream,
     TimeRange,
-    Top,
     Where,
-    WindowFunctions,
     WindowOver,
     expressions_of,
     walk,
@@ -432,15 +429,6 @@ def bind_select(select: exp.Select, context: Context, around: Scope | None) -> B
 
 
 _POLICIES = [each for each in get_args(Policy) if each not in ("append", "shed")]
-_WORDS: Mapping[type[Node], str] = {
-    Changes: "a stream of changes",
-    Distinct: "DISTINCT",
-    GroupAggregates: "an aggregate",
-    Join: "a join",
-    SetOperation: "a set operation",
-    Top: "the first rows of an order",
-    WindowFunctions: "a window function",
-}
 
 
 @dataclass(frozen=True)
@@ -492,7 +480,7 @@ class ViewQueue:
         origin = node.origin if isinstance(node, WindowOver) and isinstance(node.window, Latest) else None
         if not isinstance(node, WindowOver) or not isinstance(origin, Stream) or node.stream is not origin:
             raise QueryRefusedError(
-                f"the queue of '{name}' is over {_WORDS.get(type(node), 'other rows than the newest')}",
+                f"the queue of '{name}' is over the operator '{NODES[type(node).__name__]}'",
                 expected="SELECT columns FROM LATEST(stream) WHERE …: a queue holds the newest row of each key",
                 hint="give this part a view of its own with the queue, and read its table by another source",
             )

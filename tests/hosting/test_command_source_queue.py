@@ -42,12 +42,12 @@ def test_conditions_without_python_come_before_the_queue():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id", "over an aggregate.*LATEST"),
-        ("SELECT b.vehicle_id FROM LATEST(buses) AS b JOIN LATEST(buses) AS c ON b.route_id = c.route_id", "a join"),
-        ("SELECT vehicle_id FROM buses [RANGE 1 MINUTE]", "a stream of changes"),
-        ("SELECT DISTINCT vehicle_id FROM LATEST(buses)", "DISTINCT"),
-        ("SELECT vehicle_id FROM LATEST(buses) ORDER BY speed LIMIT 3", "the first rows"),
-        ("SELECT vehicle_id FROM LATEST(buses) UNION SELECT 'a' FROM LATEST(buses)", "a set operation"),
+        ("SELECT route_id, COUNT(*) AS n FROM LATEST(buses) GROUP BY route_id", "the operator 'aggregate'.*LATEST"),
+        ("SELECT b.vehicle_id FROM LATEST(buses) AS b JOIN LATEST(buses) AS c ON b.route_id = c.route_id", "'join'"),
+        ("SELECT vehicle_id FROM buses [RANGE 1 MINUTE]", "'changes'"),
+        ("SELECT DISTINCT vehicle_id FROM LATEST(buses)", "'distinct'"),
+        ("SELECT vehicle_id FROM LATEST(buses) ORDER BY speed LIMIT 3", "'top'"),
+        ("SELECT vehicle_id FROM LATEST(buses) UNION SELECT 'a' FROM LATEST(buses)", "'set'"),
         ("SELECT speed FROM LATEST(buses)", "lack the key vehicle_id"),
         ("SELECT upper(vehicle_id) AS vehicle_id FROM LATEST(buses)", "lack the key vehicle_id"),
     ],

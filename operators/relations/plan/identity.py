@@ -12,7 +12,7 @@ from ....core.rows.key import Key
 from ....expressions.nodes import Constant, Days
 
 # Names of operators' states and the shards of gathered rows follow from these words. So a class can be renamed.
-_NODES: dict[str, str] = {
+NODES: dict[str, str] = {
     "GroupAggregates": "aggregate",
     "Changes": "changes",
     "ConstantRow": "constants",
@@ -32,7 +32,7 @@ _NODES: dict[str, str] = {
     "WindowOver": "window",
 }
 _WORDS: dict[str, str] = {
-    **_NODES,
+    **NODES,
     "Aggregation": "aggregation",
     "AsOf": "as of",
     "Call": "call",
@@ -84,7 +84,7 @@ def identity(node: object) -> str:
 def content(value: Any) -> str:
     """Return a text for an expression, a node, or a tuple of such: equal for equal ones only."""
     kind = type(value)
-    if kind.__name__ in _NODES:
+    if kind.__name__ in NODES:
         return identity(value)
     if kind is Constant:
         # A tuple of a long list is one value.
