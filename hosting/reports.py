@@ -204,11 +204,11 @@ class PartCost(NamedTuple):
     average_s: float  # of such batches; older ones fade
     rows: int  # its changes in that batch
     bytes: int
-    slices: str = ""  # the key of the part that has its slices
+    beside: Sequence[str] = ()  # the keys of the parts that have its slices, or keep rows for it
 
     @property
     def keys(self) -> tuple[str, ...]:
-        return (self.key, self.slices) if self.slices else (self.key,)
+        return (self.key, *self.beside)
 
     def plus(self, other: PartCost) -> PartCost:
         return self._replace(
@@ -236,11 +236,12 @@ def part_costs(reports: Iterable[Iterable[PartsReport]], batch: int | None = Non
     return found
 
 
-def cost_with_slices(key: str, costs: Mapping[str, PartCost]) -> PartCost | None:
-    """Return the cost of a part and its slices; None if no batch has evaluated it."""
+def whole_cost(key: str, costs: Mapping[str, PartCost]) -> PartCost | None:
+    """Return the cost of a part and of those beside it; None if no batch has evaluated it."""
     cost = costs.get(key)
-    slices = None if cost is None else costs.get(cost.slices)
-    return cost if cost is None or slices is None else cost.plus(slices._replace(rows=0))
+    for each in [] if cost is None else cost.beside:
+        cost = cost.plus(costs[each]._replace(rows=0)) if cost is not None and each in costs else cost
+    return cost
 
 
 @dataclasses.dataclass

@@ -205,7 +205,7 @@ class StageShard(ABC):
             found = [
                 PartCost(
                     part.key, sorted({number for job in part.queries for number in jobs[job].ids}),
-                    round(part.spent_s, 6), part.average_s, part.rows, part.bytes, part.slices,
+                    round(part.spent_s, 6), part.average_s, part.rows, part.bytes, part.beside,
                 )
                 for part in parts
             ]  # fmt: skip

@@ -362,9 +362,9 @@ def hosted_graph(
 
 
 def _with_cost(node: PlanNode, key: str, costs: Mapping[str, PartCost]) -> PlanNode:
-    from ..hosting.reports import cost_with_slices
+    from ..hosting.reports import whole_cost
 
-    cost = cost_with_slices(key, costs)
+    cost = whole_cost(key, costs)
     if cost is None:
         return node
     figures: list[Figure] = [("time of tasks per batch", cost.average_s, "s"), ("rows changed", cost.rows, "rows")]

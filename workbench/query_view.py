@@ -24,10 +24,10 @@ from ..hosting.reports import (
     QueryCost,
     QueryReport,
     Reports,
-    cost_with_slices,
     part_costs,
     part_reports,
     query_costs,
+    whole_cost,
 )
 from ..hosting.shared_parts import explain_among, shared_parts
 from ..hosting.table_merge import GivenForTables
@@ -254,7 +254,7 @@ def query_detail(bench: Bench, request: Request) -> dict[str, Any]:
     costs = part_costs(reports)
     kept = [
         {
-            "bytes": None if (cost := cost_with_slices(each.key, costs)) is None else cost.bytes,
+            "bytes": None if (cost := whole_cost(each.key, costs)) is None else cost.bytes,
             "part": each.text,
             "keeps": each.keeps,
             "shared_with": each.shared.whole,

@@ -58,7 +58,7 @@ class PartFigures(NamedTuple):
     average_s: float  # of a step with work
     rows: int  # changes of the last step with work
     bytes: int  # of its state
-    slices: str = ""  # the key of the operator that keeps its slices
+    beside: tuple[str, ...] = ()  # the keys of operators that keep its slices, or rows for it and its like
 
 
 class Evaluation:
@@ -275,8 +275,7 @@ class Evaluation:
         """Return the figures of each operator, without relations that are computed elsewhere."""
         return [
             PartFigures(
-                key, each.users, each.spent_s, each.average_s, each.rows, each.bytes,
-                next((below for below in each.part.inputs if is_family(below)), ""),
+                key, each.users, each.spent_s, each.average_s, each.rows, each.bytes, each.part.beside
             )
             for key, each in self._running.items()
             if not isinstance(each.operator, InputRelation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -16,7 +16,8 @@ from ...conf.errors import QueryError, SchemaError
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
-from .newest import NewestByArrival
+from .multiplicities import KeyedRows
+from .newest import NewestByArrival, NewestWindow
 from .operator import Evaluable, Operator, RowOperator, needed
 from .plan.periods import Partners
 from .zsets import (
@@ -128,7 +129,7 @@ class _Input:
         self._names = [name for name, _ in self.keys]
         self.arrangement = state.arrangement(part, pa.schema([*schema, *more]), within or schema.names)
         self._values = state.values
-        self.newest: Callable[[Int64s], pl.DataFrame] | None = None
+        self.reader: _KeptRows | None = None
         """Reads the rows of keys after the step from the operator that keeps them, so that nothing is kept here."""
         self._nulls, self._dropped, self._swept = (f"{each} of {part}" for each in ("nulls", "dropped", "swept"))
 
@@ -167,7 +168,7 @@ class _Input:
 
     def contents(self) -> pl.DataFrame | None:
         """Return all rows that the result follows from, with their weights; None if some are not kept."""
-        if not self.kept or self.newest is not None or self._values.get(self._nulls) or self._values.get(self._dropped):
+        if not self.kept or self.reader is not None or self._values.get(self._nulls) or self._values.get(self._dropped):
             return None
         return self.arrangement.read_all().select(*self.columns, WEIGHT)
 
@@ -187,8 +188,8 @@ class _Input:
 
     def read(self, changes: pl.DataFrame, own: Int64s, other: Int64s) -> JoinRows:
         """Return the rows that a step concerns, given the numbers of the keys that change in both inputs."""
-        if self.newest is not None:
-            return self._of_newest(changes, self.newest(other))
+        if self.reader is not None:
+            return self._kept_below(changes, own, self.reader.rows_of(other))
         own_places = self.arrangement.places_of(changes, own)
         found = self.arrangement.read_between(PlaceRanges.of_keys(other).joined(own_places))
         places = self.arrangement.places
@@ -213,23 +214,31 @@ class _Input:
         times, weights = int64s(changes, TIME), int64s(changes, WEIGHT)
         return JoinRows(rows, keys, places, old, is_old, ids[found.height :], times, weights, before, matches)
 
-    def _of_newest(self, changes: pl.DataFrame, there: pl.DataFrame) -> JoinRows:
-        """Return the rows that a step concerns, given those that are there after it: one of each key."""
-        count, times, weights = there.height, int64s(changes, TIME), int64s(changes, WEIGHT)
-        keys = pl.concat([self._keys_of(there), self._keys_of(changes)])
-        ids = numbered(keys, self._names).ids
-        changed = np.zeros(len(ids), dtype=np.bool_)
-        changed[ids[count:]] = True
-        there = there[np.flatnonzero(~changed[ids[:count]])]
-        ids, first = numbered(changes, self.columns)
-        rows = pl.concat([there[self.columns], changes[self.columns][first]])
-        ids, before, none = ids + there.height, np.zeros(rows.height, dtype=np.int64), np.zeros(rows.height, np.int64)
-        np.add.at(before, ids, -weights)
+    def _kept_below(self, changes: pl.DataFrame, own: Int64s, there: pl.DataFrame) -> JoinRows:
+        """Return the rows that a step concerns, given those after it of the keys that change in the other input.
+
+        The weights of rows of other keys count from 0: only what they change has partners.
+        """
+        near = np.isin(key_numbers(self._keys_of(there), self._names), own)
+        order = np.concatenate([np.flatnonzero(~near), np.flatnonzero(near)])
+        apart = len(near) - int(np.count_nonzero(near))
+        together = pl.concat([there[self.columns][order], changes[self.columns]])
+        ids, first = numbered(together[apart:], self.columns)
+        ids, first = np.concatenate([np.arange(apart), ids + apart]), np.concatenate([np.arange(apart), first + apart])
+        rows, changed = together[first], ids[len(near) :]
+        times, weights = int64s(changes, TIME), int64s(changes, WEIGHT)
+        before, none = np.zeros((2, rows.height), dtype=np.int64)
+        np.add.at(before, ids[: len(near)], int64s(there, WEIGHT)[order])
+        np.add.at(before, changed, -weights)
         before = np.maximum(before, 0)
-        before[: there.height] = 1
         # The partners of all rows are read too: they count as if all rows were new.
         old, is_old, places = np.flatnonzero(before), none > 0, none.view(np.uint64)
-        return JoinRows(rows, self._keys_of(rows), places, old, is_old, ids, times, weights, before, none)
+        return JoinRows(rows, self._keys_of(rows), places, old, is_old, changed, times, weights, before, none)
+
+
+def counted(how: Kind) -> tuple[bool, bool]:
+    """Return for each side of a join whether the partners of its rows are counted."""
+    return how not in {"inner", "right"}, how in {"right", "full"}
 
 
 class JoinOperator(Operator):
@@ -241,8 +250,8 @@ class JoinOperator(Operator):
 
     State: the rows of both inputs by the key, those of large keys in buckets. Rows of an outer side, and of the left
     side of semi and anti joins, have the number of their partners. An input whose other side is static keeps nothing.
-    An input whose rows have partners for a limited time keeps those of about twice that time. If operators below keep
-    the newest rows by the key of the join, they are read there, and nothing is kept here. Rows with a null in their key
+    An input whose rows have partners for a limited time keeps those of about twice that time. If an operator below
+    keeps the rows by the key of the join, they are read there, and nothing is kept here. Rows with a null in their key
     have no partner and are not kept. A side whose rows also come without a partner keeps whether there has been one.
 
     ``needed`` bounds how long rows of the left, and of the right, are needed after their times, in microseconds (see
@@ -267,18 +276,21 @@ class JoinOperator(Operator):
         check_keys(on)
         self._how = how
         self._condition = condition
-        counts = how not in {"inner", "right"}, how in {"right", "full"}
+        counts = counted(how)
         one, two = ([each[at] for each in on] for at in (0, 1))
         self._left = _Input(left, one, counts[0], not static[1], needed[0], state, "left", within[0])
         self._right = _Input(right, two, counts[1], not static[0], needed[1], state, "right", within[1])
 
     def over(self, inputs: Sequence[Operator]) -> None:
-        """Read the newest rows of keys from the operators that keep them by the key of the join."""
+        """Read the rows of keys from the operators below that keep them by the key of the join.
+
+        A side whose partners are counted needs all of its own and of theirs, as newest rows by arrival change.
+        """
         sides = self._left, self._right
-        found = [_newest_by(each, below) if each.kept else None for each, below in zip(sides, inputs, strict=True)]
-        if all(found) or not any(each.counts for each in sides):
-            for each, newest in zip(sides, found, strict=True):
-                each.newest = newest
+        found = [_reader_of(each, below) if each.kept else None for each, below in zip(sides, inputs, strict=True)]
+        newest = all(each is not None and isinstance(each.operator, NewestByArrival) for each in found)
+        for each, reader in zip(sides, found, strict=True):
+            each.reader = reader if newest or not each.counts else None
 
     def acts(self, span: Span) -> bool:
         return self._left.due(span.until) or self._right.due(span.until)
@@ -440,7 +452,7 @@ class JoinOperator(Operator):
         return alone[self.nothing.columns]
 
     def _keep(self, kept: _Input, side: JoinRows, matches: Int64s, until: int) -> None:
-        if not kept.kept or kept.newest is not None:
+        if not kept.kept or kept.reader is not None:
             return
         differs = side.changes | (matches != side.matches)
         there = np.flatnonzero(differs & (side.after != 0))
@@ -451,24 +463,28 @@ class JoinOperator(Operator):
             kept.write(side.rows[there].hstack(columns), side.places[there], differs[side.old], until)
 
 
-def _newest_by(side: _Input, operator: Operator) -> Callable[[Int64s], pl.DataFrame] | None:
-    """Return a reader of the rows that an operator below keeps by the key of the join; None if there is none."""
+class _KeptRows(NamedTuple):
+    """Reads the rows of keys after the step from an operator below that keeps them by the key of the join."""
+
+    operator: NewestByArrival | NewestWindow | KeyedRows
+    above: list[RowOperator]
+
+    def rows_of(self, numbers: Int64s) -> pl.DataFrame:
+        rows = self.operator.rows_of(numbers)
+        for each in reversed(self.above):
+            rows = each.step([rows], Span.first(HIGHEST))
+        return rows
+
+
+def _reader_of(side: _Input, operator: Operator) -> _KeptRows | None:
     columns, above = [key.column for _, key in side.keys], list[RowOperator]()
     while isinstance(operator, RowOperator):
         above.append(operator)
         columns = [None if each is None else operator.origin(each) for each in columns]
         operator = operator.source
-    if not isinstance(operator, NewestByArrival) or columns != operator.key:
+    if not isinstance(operator, NewestByArrival | NewestWindow | KeyedRows) or not columns or columns != operator.key:
         return None
-    newest = operator
-
-    def read(numbers: Int64s) -> pl.DataFrame:
-        rows = newest.rows_of(numbers)
-        for each in reversed(above):
-            rows = each.step([rows], Span.first(HIGHEST))
-        return rows
-
-    return read
+    return _KeptRows(operator, above)
 
 
 class NotIn(Operator):

@@ -1,4 +1,4 @@
-"""Operators that only count each row: DISTINCT, UNION, EXCEPT, INTERSECT, and numbered copies."""
+"""Operators that only count each row: DISTINCT, UNION, EXCEPT, INTERSECT, numbered copies, and rows kept by a key."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.rows.exact_integers import Int64s
+from ..state.key_runs import PlaceRanges
 from .arrangement import OperatorState
 from .operator import Operator
 from .zsets import (
@@ -118,3 +119,44 @@ class NumberedCopies(Multiplicities):
         which, numbers = expanded(np.minimum(copies - more, copies), np.maximum(copies - more, copies))
         numbered_rows = rows[steps.ids[which]].with_columns(pl.Series(self._name, numbers, dtype=pl.Int64))
         return delta_frame(numbered_rows, steps.times[which], np.sign(more[which]))
+
+
+class KeyedRows(Operator):
+    """The rows of a relation by some columns, for all joins that compare these.
+
+    State: each distinct row with its weight. Rows with a null in their key have no partner and are not kept.
+    ``within`` are the columns that identify a row within its key; None for all.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, key: Sequence[str], state: OperatorState, within: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(schema)
+        self.key = list(key)
+        self._kept = state.arrangement("rows", schema.append(pa.field(WEIGHT, pa.int64())), within or schema.names)
+
+    def step(self, inputs: Sequence[pl.DataFrame], span: Span) -> pl.DataFrame:
+        (changes,) = inputs
+        rows = changes.drop_nulls(self.key)
+        if rows.height:
+            places = self._kept.places_of(rows, key_numbers(rows, self.key))
+            old = self._kept.read_between(PlaceRanges(places, places))
+            together, places = old.vstack(rows.select(old.columns)), np.concatenate([self._kept.places, places])
+            ids, first = numbered(together, list(self.dtypes))
+            weights = np.zeros(len(first), dtype=np.int64)
+            np.add.at(weights, ids, int64s(together, WEIGHT))
+            there = np.flatnonzero(weights)
+            first = first[there]
+            kept = together[first].with_columns(pl.Series(WEIGHT, weights[there]))
+            self._kept.write_at(kept, places[first])
+        return changes
+
+    def rows_of(self, numbers: Int64s) -> pl.DataFrame:
+        """Return the rows of the keys with some numbers after the step, as a delta."""
+        return self._delta(self._kept.read(numbers))
+
+    def contents(self) -> pl.DataFrame:
+        return self._delta(self._kept.read_all())
+
+    def _delta(self, rows: pl.DataFrame) -> pl.DataFrame:
+        return delta_frame(rows.select(*self.dtypes), OLD, int64s(rows, WEIGHT))

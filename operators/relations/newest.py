@@ -17,6 +17,7 @@ from .zsets import (
     OLD,
     TIME,
     Span,
+    consolidated,
     delta_frame,
     equal_rows,
     int64s,
@@ -50,7 +51,7 @@ class NewestWindow(WaitingOperator):
         slide: int = 1,
     ) -> None:
         super().__init__(schema)
-        self._n, self._partition, self._where, self._tombstones = n, list(partition), where, tombstones
+        self._n, self.key, self._where, self._tombstones = n, list(partition), where, tombstones
         self._slide = slide
         rows = stream_schema(schema)
         self._pending = state.pending("pending", rows.append(pa.field(TIME, pa.int64())))
@@ -71,11 +72,11 @@ class NewestWindow(WaitingOperator):
         ready = pl.concat([due, rows.filter(pl.col(TIME) < span.until)])
         if ready.height == 0:
             return self.nothing
-        numbers = key_numbers(ready, self._partition)
+        numbers = key_numbers(ready, self.key)
         old = self._kept.read(numbers).with_columns(pl.lit(OLD).alias(TIME))
         ready = ready.with_columns(pl.col(TIME).alias(_AT), pl.lit(1, pl.Int64).alias(_NUMBER)).select(old.columns)
         together = pl.concat([old, ready])
-        partitions = numbered(together, self._partition).ids
+        partitions = numbered(together, self.key).ids
         order = np.lexsort((int64s(together, SEQUENCE), int64s(together, _AT), partitions))
         together, partitions = together[order], partitions[order]
         at, place = int64s(together, _AT), np.arange(together.height)
@@ -91,7 +92,7 @@ class NewestWindow(WaitingOperator):
         leaves, stays = self._reached(goes, at, partitions, span)
         is_row = ~together.get_column(TOMBSTONE).to_numpy()
         kept = together.filter(pl.Series(stays & is_row)).drop(TIME)
-        self._kept.write(kept, key_numbers(kept, self._partition))
+        self._kept.write(kept, key_numbers(kept, self.key))
         in_and_out = is_row & (enters != leaves)
         came = np.flatnonzero(in_and_out & (enters != OLD))
         left = np.flatnonzero(in_and_out & ~stays)
@@ -99,13 +100,22 @@ class NewestWindow(WaitingOperator):
         moved = pl.concat([delta_frame(rows[came], enters[came], 1), delta_frame(rows[left], leaves[left], -1)])
         return settled(moved, span)
 
+    def rows_of(self, numbers: Int64s) -> pl.DataFrame:
+        """Return the rows of the partitions with some numbers after the step, as a delta."""
+        rows = self._entered(self._kept.read(numbers))
+        return consolidated(delta_frame(rows.select(*self.dtypes), OLD, 1))
+
     def contents(self) -> pl.DataFrame | None:
-        rows = self._kept.read_all()
-        if self._slide > 1:
-            last = pl.col(_NUMBER).max()
-            last = last.over(self._partition) if self._partition else last
-            rows = rows.filter(pl.col(_NUMBER) <= last // self._slide * self._slide)
+        rows = self._entered(self._kept.read_all())
         return delta_frame(rows.select(*self.dtypes), int64s(rows, _AT), 1)
+
+    def _entered(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of whole partitions without those that a slide holds back."""
+        if self._slide == 1:
+            return rows
+        last = pl.col(_NUMBER).max()
+        last = last.over(self.key) if self.key else last
+        return rows.filter(pl.col(_NUMBER) <= last // self._slide * self._slide)
 
     def complete_from(self, since: int) -> int | None:
         return None

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from ...expressions.nodes import Expression
+from ...expressions.nodes import Expression, Field
 from .aggregate import AggregateOperator
 from .arrangement import OperatorState
 from .as_of import AsOfJoin
 from .changes import DeltaStream, RelationStream
 from .functions import DISTINCT_COUNT, AggregateCall
-from .join import JoinOperator, NotIn
-from .multiplicities import RULES, Multiplicities, NumberedCopies
+from .join import JoinOperator, NotIn, counted
+from .multiplicities import RULES, KeyedRows, Multiplicities, NumberedCopies
 from .newest import NewestByArrival, NewestWindow
 from .operator import Evaluable, Operator
 from .ordered_rows import Ordered, TopRows
@@ -73,6 +74,7 @@ class OperatorBuild:
     stream: str = ""  # The catalog's stream whose rows it takes; "" for none.
     is_stream: bool = False  # Its result is a stream, which has no contents.
     points: bool = True  # Its result is needed at all change points; otherwise the net change is enough.
+    beside: tuple[str, ...] = ()  # The keys of parts that keep its slices, or rows for it and its like.
 
 
 def parts(
@@ -93,13 +95,25 @@ def parts(
     families = families or Families()
     points = points or isinstance(node, Changes)
     seen = set() if seen is None else seen
-    if (key, points) in seen or (key, True) in seen:
+    if not seen.isdisjoint({(key, points), (key, True)}):
         return
     seen.add((key, points))
     if node in given:
         yield OperatorBuild(key, (), lambda _: InputRelation(node.schema, clock), points=points)
         return
     slices = sliced(node, compile_, given, families)
+    if isinstance(node, Join):
+        sides = [_side(node, at, compile_, given, clock) for at in (0, 1)]
+        for source, kept in sides:
+            yield from parts(source, compile_, given, clock, families, points=points, seen=seen)
+            for each in kept:
+                if seen.isdisjoint({(each.key, points), (each.key, True)}):
+                    seen.add((each.key, points))
+                    yield replace(each, points=points)
+        inputs = tuple(kept[-1].key if kept else identity(source) for source, kept in sides)
+        beside = tuple(each.key for _, kept in sides for each in kept)
+        yield OperatorBuild(key, inputs, partial(_operator, node, compile_, clock), points=points, beside=beside)
+        return
     below = node.inputs if slices is None else (slices.shape.stream,)
     takes_rows = slices is not None or isinstance(node, WindowOver | Sample)
     for each in below:
@@ -109,16 +123,70 @@ def parts(
     inputs = tuple(_rows_of(each) if takes_rows else identity(each) for each in below)
     if slices is not None:
         yield OperatorBuild(slices.key, inputs, slices.slices, is_stream=True)
-        yield OperatorBuild(key, (slices.key,), slices.windows, points=points)
+        yield OperatorBuild(key, (slices.key,), slices.windows, points=points, beside=(slices.key,))
         return
     yield OperatorBuild(
         key,
         inputs,
-        lambda state: _operator(node, compile_, state, clock),
+        partial(_operator, node, compile_, clock),
         node.name if isinstance(node, Stream) else "",
         isinstance(node, Stream | Sample | Changes | QueueProject),
         points,
     )
+
+
+def _side(
+    node: Join, at: int, compile_: Compile, given: Collection[Node], clock: Clock
+) -> tuple[Node, list[OperatorBuild]]:
+    """Return the node below a join's input, and the parts between: they keep the rows by columns that joins compare.
+
+    Rows under other names are kept once. There are no parts if a window below keeps the rows by these columns. A join
+    itself keeps rows whose partners it counts, and rows that it needs for a limited time.
+    """
+    source: Node = node.inputs[at]
+    by = [each.name for each in (pair[at] for pair in node.on) if isinstance(each, Field)]
+    alone = node.as_of is not None or node.how == "null_aware_anti" or counted(node.how)[at]
+    alone = alone or never_changes(node.inputs[1 - at]) or (clock == "event" and needed_of(node)[at] is not None)
+    if alone or not by or len(by) < len(node.on) or _keeps(source, by, given):
+        return source, []
+    above: list[Project] = []
+    while isinstance(source, Project) and source not in given and _only_renames(source):
+        by = _columns_below(source, by)
+        above.append(source)
+        source = source.source
+    mark, keyed = f"-by-{digest(tuple(by))}", source
+    key = identity(keyed) + mark
+    made = [OperatorBuild(key, (identity(keyed),), lambda state: KeyedRows(keyed.schema, by, state, key_of(keyed)))]
+    for each in reversed(above):
+        key = identity(each) + mark
+        made.append(OperatorBuild(key, (made[-1].key,), partial(_operator, each, compile_, clock)))
+    return source, made
+
+
+def _only_renames(node: Project) -> bool:
+    columns = {each.name for _, each in node.columns if isinstance(each, Field)}
+    return len(columns) == len(node.columns) == len(node.source.schema)
+
+
+def _columns_below(node: Project, columns: Iterable[str]) -> list[str]:
+    made = dict(node.columns)
+    return [each.name for each in map(made.__getitem__, columns) if isinstance(each, Field)]
+
+
+def _keeps(node: Node, by: Sequence[str], given: Collection[Node]) -> bool:
+    """Return whether a window below keeps the rows by some columns."""
+    while isinstance(node, Where | Project) and node not in given:
+        by = _columns_below(node, by) if isinstance(node, Project) else by
+        node = node.source
+    if node in given or not isinstance(node, WindowOver):
+        return False
+    match node.window:
+        case Latest():
+            return isinstance(node.origin, Stream) and [*node.origin.key] == [*by]
+        case RowWindow(_, partition):
+            return [*partition] == [*by]
+        case _:
+            return False
 
 
 def _rows_maker(schema: pa.Schema) -> Callable[[OperatorState], Operator]:
@@ -129,7 +197,7 @@ def _rows_of(node: Node) -> str:
     return f"{identity(node)}-rows" if isinstance(node, Changes) else identity(node)
 
 
-def _operator(node: Node, compile_: Compile, state: OperatorState, clock: Clock) -> Operator:
+def _operator(node: Node, compile_: Compile, clock: Clock, state: OperatorState) -> Operator:
     match node:
         case Stream(name, schema):
             event_time, lateness = "" if node.static else node.event_time, node.lateness_us

@@ -15,10 +15,10 @@ from upstream.hosting.reports import (
     QueryReport,
     Reports,
     completeness,
-    cost_with_slices,
     listed,
     part_costs,
     query_costs,
+    whole_cost,
 )
 from upstream.storage.folder import folder_at
 
@@ -70,7 +70,7 @@ def test_a_part_counts_for_each_of_its_readers_and_alone_for_its_only_one():
     one = PartsReport(
         0, 3, 0, 1.0, {"e": (3, [["shared", [1, 2], 0.2, 0.4, 5, 100, ""], ["own", [1], 0, 0.1, 1, 6, ""]])}
     )
-    other = PartsReport(1, 3, 0, 1.0, {"e": (2, [["shared", [1, 2], 0.3, 0.2, 1, 50, "slices"]])})
+    other = PartsReport(1, 3, 0, 1.0, {"e": (2, [["shared", [1, 2], 0.3, 0.2, 1, 50, ["slices"]]])})
     seconds, size = query_costs([[one, other], []])[1]
     assert size == QueryCost(share=81, whole=156, alone=6)
     assert (seconds.share, seconds.whole, seconds.alone) == pytest.approx((0.4, 0.7, 0.1))
@@ -79,11 +79,11 @@ def test_a_part_counts_for_each_of_its_readers_and_alone_for_its_only_one():
     assert costs["shared"][1:6] == ([1, 2], 0.5, pytest.approx(0.6), 6, 150)
     assert part_costs([[one, other]], 3).keys() == {"shared"}, "the other part had no work in that batch"
     assert part_costs([[one, other]], 3)["shared"].spent_s == 0.2
-    slices = {"slices": costs["own"]._replace(bytes=7), "windows": costs["own"]._replace(slices="slices")}
-    windows = cost_with_slices("windows", slices)
+    slices = {"slices": costs["own"]._replace(bytes=7), "windows": costs["own"]._replace(beside=["slices", "gone"])}
+    windows = whole_cost("windows", slices)
     assert windows is not None
-    assert (windows.rows, windows.bytes, windows.average_s, windows.keys) == (1, 13, 0.2, ("own", "slices"))
-    assert cost_with_slices("none", slices) is None
+    assert (windows.rows, windows.bytes, windows.average_s, windows.keys) == (1, 13, 0.2, ("own", "slices", "gone"))
+    assert whole_cost("none", slices) is None
 
 
 def test_costs_and_durations_fade(tmp_path):

@@ -49,15 +49,15 @@ def test_queries_together_are_what_each_is_alone(given):
 
 def test_what_queries_have_in_common_is_computed_once():
     evaluation = c.added({"pairs": PLANS["pairs"]}, DictStore())
-    assert evaluation.operators == 6
+    assert evaluation.operators == 8
     evaluation.add("counts", PLANS["counts"])
-    assert evaluation.operators == 7
+    assert evaluation.operators == 9
     evaluation.add("again", PLANS["counts"])
-    assert evaluation.operators == 7
+    assert evaluation.operators == 9
     evaluation.remove("pairs")
-    assert evaluation.operators == 6
+    assert evaluation.operators == 8
     evaluation.remove("counts")
-    assert evaluation.operators == 6
+    assert evaluation.operators == 8
     evaluation.remove("again")
     assert evaluation.operators == 0
 
@@ -69,7 +69,8 @@ def test_figures_have_each_operator_with_its_queries_and_the_bytes_that_are_in_t
     found = {each.key: each for each in evaluation.figures()}
     assert len(found) == evaluation.operators
     assert found[identity(PAIRS)].queries == {"pairs", "newest", "ranks", "counts"}
-    slices = found[found[identity(PLANS["slices"])].slices]
+    (below,) = found[identity(PLANS["slices"])].beside
+    slices = found[below]
     assert (slices.queries, slices.bytes > 0) == ({"slices"}, True)
     own = ("head", "operators", "queries")
     assert sum(each.bytes for each in found.values()) == sum(

@@ -412,3 +412,78 @@ def test_a_query_that_begins_where_rows_were_dropped_is_not_said_to_be_whole():
     evaluation.add("counts", counts)
     evaluation.step({}, START_US + 31 * MINUTE_US)
     assert evaluation.complete_from("counts") is None
+
+
+def renamed(node):
+    """Return a relation with other names, and its key under its new name."""
+    names = {each.name: f"{each.name}_{each.name}" for each in node.schema}
+    columns = tuple((names[each.name], column(each.name, each.type)) for each in node.schema)
+    return Project(node, columns), column(names["k"], TEXT)
+
+
+def two_joins(left, right, hows):
+    """Return two joins of one input by one key, under its names and under others."""
+    other, other_key = renamed(left)
+    swapped = Join(right, other, hows[1], ((J, other_key),))
+    return {"one": Join(left, right, hows[0], ON), "two": swapped}
+
+
+@pytest.mark.parametrize(("left", "kept"), [(TimeRange(1_000), 10), (RowWindow(9, ("k",)), 5), (RowWindow(9), 10)])
+def test_joins_of_one_input_by_one_key_keep_its_rows_once_or_read_them_below(left, kept):
+    plans = two_joins(WindowOver(S, left), WindowOver(R, TimeRange(1_000)), ("inner", "left"))
+    rows = {"s": frame(S, [(1, "a", each, each, False) for each in range(5)]), "r": frame(R, [])}
+    for some in (plans, {"one": plans["one"]}):
+        evaluation = added(some, DictStore())
+        evaluation.step(rows, 2)
+        assert evaluation.rows_kept == kept
+        evaluation.save()
+        found = [each for each in evaluation.figures() if each.beside]
+        assert all(each.bytes == 0 for each in found if "two" not in each.queries), "joins keep nothing themselves"
+
+
+_SHARED = (
+    TimeRange(3),
+    TimeRange(7),
+    RowWindow(1, ("k",)),
+    RowWindow(2, ("k",)),
+    RowWindow(3, ("k",), slide=2),
+    RowWindow(3),
+    Now(),
+)
+
+
+@given(
+    kind=st.sampled_from(_SHARED),
+    right=windows(R),
+    hows=st.tuples(st.sampled_from(KINDS), st.sampled_from(KINDS)),
+    given=arrivals(12),
+    collapses=st.tuples(st.booleans(), st.booleans()),
+    begins=st.integers(0, 4),
+)
+def test_joins_that_share_rows_find_what_each_finds_with_its_own(kind, right, hows, given, collapses, begins):
+    plans = two_joins(WindowOver(S, kind), right[0], hows)
+    together = Evaluation(DictStore())
+    alone = {name: Evaluation(DictStore()) for name in plans}
+    for (name, plan), collapse in zip(plans.items(), collapses, strict=True):
+        together.add(name, plan, collapse=collapse)
+        with (
+            patch.object(physical_plan, "_side", lambda node, at, *_: (node.inputs[at], [])),
+            patch.object(join, "_reader_of", lambda *_: None),
+        ):
+            alone[name].add(name, plan, collapse=collapse)
+    later = Evaluation(DictStore())
+    later.add("one", plans["one"])
+    sums: list[Counter[tuple[Any, ...]]] = [Counter(), Counter()]
+    retained = not isinstance(right[0].window, UnboundedWindow)
+    for number, (rows, until) in enumerate(given.steps):
+        if number == begins:
+            later.add("two", plans["two"])
+        found, late = together.step(frames(rows), until), later.step(frames(rows), until)
+        for name, each in alone.items():
+            assert counted(found.changes[name]) == counted(each.step(frames(rows), until).changes[name])
+        for total, changes in zip(sums, (found.changes["two"], late.changes.get("two")), strict=True):
+            for *row, _, weight in [] if changes is None else changes.rows():
+                total[tuple(row)] += weight
+        if number >= begins and retained:
+            one, other = ({row: n for row, n in total.items() if n} for total in sums)
+            assert one == other

@@ -120,7 +120,7 @@ PLANS = {
     ),
     "ranks": (
         nodes.WindowFunctions(POSITIVE, (nodes.Order(c.T),), (c.V,), c.FUNCTIONS),
-        f"SELECT t, k, v, rank() {BY_V}, lag(v) {BY_V}, sum(v) {BY_V} FROM {SQL_S} WHERE v > 0",
+        f"SELECT t, k, v, rank() {BY_V}, lag(v) {BY_V[:-1]}, k NULLS FIRST), sum(v) {BY_V} FROM {SQL_S} WHERE v > 0",
     ),
     "named": (
         nodes.Join(NEWEST_S, nodes.WindowOver(NAMES, nodes.UnboundedWindow()), "left", ((c.V, c.column("a")),)),
