@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
-from ..core.rows.event_times import event_time_us
+from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST, Int64s
 from ..operators.relations.plan.nodes import Stream
 from ..operators.runtime.shard import REASON
@@ -90,6 +91,19 @@ class LateRows:
 def times_of(rows: pa.Table, stream: Stream) -> Int64s:
     """Return the event time of each row in µs; :data:`NO_TIME` for a row without one."""
     return event_time_us(rows.column(stream.event_time), None, "UTC")
+
+
+def least_time(rows: pa.Table, stream: Stream) -> int | None:
+    """Return the least event time of some rows; None if they have none."""
+    times = times_of(rows, stream)
+    times = times[times != NO_TIME]
+    return int(times.min()) if len(times) else None
+
+
+def refused_letters(rows: pl.DataFrame, queries: Sequence[str]) -> pa.Table:
+    """Return rows that an evaluation has refused, with the reason."""
+    reason = late_reason(queries, "it has no time, or may be older than a deletion that is forgotten")
+    return rows.with_columns(pl.lit(reason).alias(REASON)).to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def late_reason(queries: Sequence[str], why: str = "below the low-watermark of its results") -> str:

@@ -24,22 +24,21 @@ from ..core.feedback.reports import (
     sample_folder,
     write_report,
 )
-from ..core.rows.event_times import NO_TIME
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.frames import by_number, from_frame, to_frame
 from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.relations.plan.common_parts import in_words
 from ..operators.relations.plan.identity import identity
-from ..operators.relations.plan.nodes import Node, Stream, walk
+from ..operators.relations.plan.nodes import Node, walk
 from ..operators.relations.queue_project import QueueStep
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
-from ..operators.runtime.shard import REASON, DeadLetters
+from ..operators.runtime.shard import DeadLetters
 from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import check_head, read_head, write_head
 from ..storage.folder import folder_at
 from .evaluations import BatchContext, Evaluations, PlanEvaluation, StageProgress, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
-from .late_rows import LateRows, late_reason, times_of
+from .late_rows import LateRows, least_time, refused_letters
 from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
 from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
 from .reports import PartCost, PartsReport
@@ -183,9 +182,7 @@ class StageShard(ABC):
 
     def _leave_out(self, stream: str, rows: pl.DataFrame, queries: Sequence[str]) -> None:
         """Keep rows that an evaluation has refused, with the reason."""
-        reason = late_reason(queries, "it has no time, or may be older than a deletion that is forgotten")
-        table = rows.with_columns(pl.lit(reason).alias(REASON)).to_arrow(compat_level=pl.CompatLevel.oldest())
-        self._refused.setdefault(stream, []).append(table)
+        self._refused.setdefault(stream, []).append(refused_letters(rows, queries))
 
     def _sample(self, key: str, rows: pl.DataFrame, each: ShardEvaluation) -> RowSample:
         """Return the first changes of a part, with the columns as a query that has the part names them."""
@@ -389,7 +386,7 @@ class FirstShard(StageShard):
             if waits:
                 for table in came:
                     self.waiting.put(name, table)
-                    least = _least(table, route.stream)
+                    least = least_time(table, route.stream)
                     if least is not None:
                         known, since = self._ahead.get(name, (least, moment.now_us))
                         self._ahead[name] = min(known, least), since
@@ -473,13 +470,6 @@ _REACHES = 0
 def _collapses(query: PlacedQuery, fragment: PlacedFragment) -> bool:
     """Return whether the net changes of a fragment are enough."""
     return query.result.kind == "latest" if fragment.is_result else not fragment.every_change
-
-
-def _least(rows: pa.Table, stream: Stream) -> int | None:
-    """Return the least event time of some rows; None if they have none."""
-    times = times_of(rows, stream)
-    times = times[times != NO_TIME]
-    return int(times.min()) if len(times) else None
 
 
 class SecondShard(StageShard):

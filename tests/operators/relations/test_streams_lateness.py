@@ -20,7 +20,7 @@ TEXTS = (
     "SELECT sym, COUNT(*) AS c, MIN(n) AS m FROM trade [RANGE 20 MINUTES] GROUP BY sym",
     "SELECT sym, COUNT(*) AS c, SUM(n) AS s FROM trade [RANGE 20 MINUTES SLIDE 5 MINUTES] GROUP BY sym",
     "SELECT sym, COUNT(*) AS c FROM HOP(trade, t, INTERVAL '5' MINUTE, INTERVAL '20' MINUTE) GROUP BY sym",
-    "SELECT window_end, sym, SUM(n) AS s FROM HOP(trade, t, INTERVAL '5' MINUTE, INTERVAL '20' MINUTE) GROUP BY 1, 2",
+    "SELECT sym, MAX(window_end) AS w, SUM(n) AS s FROM HOP(trade, t, INTERVAL '5' MINUTE, INTERVAL '20' MINUTE) GROUP BY sym",  # noqa: E501
     "SELECT window_end, COUNT(*) AS c FROM TUMBLE(trade, t, INTERVAL '15' MINUTE) GROUP BY window_end",
     "SELECT a.sym, COUNT(*) AS c, COUNT(b.t) AS d FROM trade a LEFT JOIN quote b ON a.sym = b.sym AND a.t BETWEEN b.t AND b.t + INTERVAL '10' MINUTE GROUP BY a.sym",  # noqa: E501
     "SELECT COUNT(*) AS c FROM (SELECT sym FROM trade [RANGE 20 MINUTES] EXCEPT SELECT sym FROM quote [RANGE 10 MINUTES]) x",  # noqa: E501
