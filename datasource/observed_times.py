@@ -192,13 +192,13 @@ class DriverLooks(Observation):
         options = self._options
         assert options.time is not None
         columns = None if self._policy.name == "embedded" else [options.time]
-        for chunk in self._connector.read(part, columns, _SilentReceiver()):
+        for chunk in self._connector.read(part, columns, SilentReceiver()):
             times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
             # All that is kept of the rows is what shows embedded punctuation.
             yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
 
 
-class _SilentReceiver:
+class SilentReceiver:
     """Ignores malformed rows: the task that delivers the rows reports them."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:

@@ -15,10 +15,12 @@ import numpy as np
 from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us, parse_duration_us
 from ..core.feedback.control import CONTROL, NO_LIMIT, SAMPLE, ControlReader, ControlRecord
+from ..core.feedback.lanes import LANE_FIGURES, Lane, LaneReader, StreamLanes
 from ..core.feedback.reports import RowSample, batch_name
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..core.watermark.policies import FeedProgress, Policy
 from .connectors.contract import Connector, Limit, Range
+from .lanes import Intake, intake_of, is_held_back, span_of, with_lanes
 from .observed_times import observation_of, task_states
 from .options import SourceOptions, heard_now
 from .schema import FeedShape
@@ -41,9 +43,10 @@ class Task:
     clock_us: int  # the batch's clock: the arrival of its punctuation rows
     # progress before the batch, of the feeds whose times the task observes
     states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    # the least stamp, of the feeds whose rows are stamped on entry
-    entered: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # the least stamp, by the first sequence number of a range whose rows are stamped on entry
+    entered: Mapping[int, int] = dataclasses.field(default_factory=dict)
     sample: tuple[int, int] | None = None  # the version that asks for a sample, and how many rows
+    lane: Lane = "both"  # the readers that get the rows
 
 
 class BatchPlanner:
@@ -54,6 +57,7 @@ class BatchPlanner:
     alone, and so produces the same rows.
 
     `clock` returns microseconds since the epoch. `new_id` names a new stream; the first batch journals the name.
+    `lanes` reads the report of the host whose steps run in the tasks, and send the rows by :attr:`Task.lane`.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class BatchPlanner:
         *,
         clock: Callable[[], int],
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+        lanes: LaneReader | None = None,
     ) -> None:
         self._connector = connector
         self._options = options
@@ -74,6 +79,7 @@ class BatchPlanner:
         self._controls = None if options.checkpoint is None else ControlReader(options.checkpoint)
         self._observation = observation_of(connector, options)
         self._clock = clock
+        self._lanes = lanes
         self._frozen_us: int | None = None
         self._removed: frozenset[str] | None = None
         self._new_id = new_id
@@ -90,14 +96,25 @@ class BatchPlanner:
         self._connector.freeze(self._frozen_us)
         self._idle.stop()
 
-    def plan(self, start: Offset, limit: Limit) -> Offset:
-        """Return the next batch's end (`start` if there is no input); raise CheckpointError if `start` does not fit."""
+    def plan(self, start: Offset, limit: Limit, *, all_at_once: bool = False) -> Offset:
+        """Return the next batch's end (`start` if there is no input); raise CheckpointError if `start` does not fit.
+
+        With `all_at_once`, the host's budgets do not count.
+        """
         self.check(start)
+        lanes = None if self._lanes is None or all_at_once else self._lanes()
+        end = self._planned(start, limit, lanes)
+        if self._lanes is None:
+            return end
+        return with_lanes(start, end, self._lanes.stream, lanes, joins=self._connector.joins_ranges)
+
+    def _planned(self, start: Offset, limit: Limit, lanes: StreamLanes | None) -> Offset:
+        """Return the end by the input that is new."""
         position: Mapping[str, Any] | None = start.get("position")
         now = max(self._clock(), int(start.get("now_us", 0)))
         limit, control = self._controlled(start, now, limit)
         changed = control != start.get(CONTROL)
-        step = self._connector.advance(position, now, limit)
+        step = self._connector.advance(position, now, _paced(start, limit, lanes))
         known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
         removed = self._no_longer_read(step.position, known)
@@ -226,33 +243,55 @@ class BatchPlanner:
                 expected="the batch that follows",
                 hint="the checkpoint's offsets have a gap; restore it, or start with a new checkpoint",
             )
-        ranges = [Range.from_json(value) for value in end["ranges"]]
-        firsts = np.cumsum([0] + [part.span for part in ranges]) + end["first_seq"]
+        given: Intake | None = end.get("given")
+        if given is None:
+            return self._tasks_of(end, intake_of(end), end["first_seq"], "both")
+        if self._lanes is None:
+            raise _without_lanes()
+        tasks = self._tasks_of(end, {**intake_of(end), "punctuation": {}}, end["first_seq"], "newest")
+        return tasks + self._tasks_of(end, given, end["seq"] - span_of(given), "every", len(tasks))
+
+    def _tasks_of(self, end: Offset, intake: Intake, seq: int, lane: Lane, number: int = 0) -> list[Task]:
+        """Return the tasks of a lane; rows that others have had are not looked at or sampled again."""
+        ranges = [Range.from_json(value) for value in intake["ranges"]]
+        firsts = np.cumsum([0] + [part.span for part in ranges]) + seq
         numbered = [(int(first), part) for first, part in zip(firsts, ranges, strict=False)]
-        punctuation: dict[str, int] = end["punctuation"] if self._options.punctuation else {}
-        divided = [numbered[low:high] for low, high in end["tasks"]] or ([[]] if punctuation else [])
-        states = task_states(end, [[part for _, part in group] for group in divided])
-        sample = end.get(SAMPLE)
+        entered = {
+            first: value["entered"]
+            for (first, part), value in zip(numbered, intake["ranges"], strict=True)
+            if "entered" in value and part.span
+        }
+        punctuation: Mapping[str, int] = intake["punctuation"] if self._options.punctuation else {}
+        borders = self._divide(ranges) if lane == "every" else end["tasks"]
+        divided = [numbered[low:high] for low, high in borders] or ([[]] if punctuation else [])
+        states = task_states({} if lane == "every" else end, [[part for _, part in group] for group in divided])
+        sample = None if lane == "every" else end.get(SAMPLE)
         version = sample["version"] if sample is not None and sample["batch"] == end["batch"] else None
         return [
             Task(
                 batch_name(end),
-                number,
+                number + at,
                 group,
-                punctuation if number == len(divided) - 1 else {},
-                end["now_us"],
+                punctuation if at == len(divided) - 1 else {},
+                intake["now_us"],
                 seen,
-                end.get("entered", {}),
-                None if version is None else (version, RowSample.share(number, len(divided))),
+                {first: entered[first] for first, _ in group if first in entered},
+                None if version is None else (version, RowSample.share(at, len(divided))),
+                lane,
             )
-            for number, (group, seen) in enumerate(zip(divided, states, strict=True))
+            for at, (group, seen) in enumerate(zip(divided, states, strict=True))
         ]
 
     def backlog(self, start: Offset) -> dict[str, Any] | None:
-        return self._connector.backlog(start.get("position"), self._clock())
+        """Return the input beyond an offset, and what readers of every row still lack below it."""
+        backlog = self._connector.backlog(start.get("position"), self._clock())
+        figures = start.get(LANE_FIGURES)
+        if figures is None or not figures["owed"]:
+            return backlog
+        return {**(backlog or {}), "owed": figures["owed"], "owed_since_us": figures["since_us"]}
 
     def commit(self, end: Offset) -> None:
-        if "position" in end:
+        if "position" in end and not end.get("owed"):
             self._connector.commit(end["position"])
         self._observation.forget(end)
 
@@ -264,6 +303,8 @@ class BatchPlanner:
                 expected=f"version {OFFSET_VERSION}",
                 hint="start with a new checkpoint, or run the release that wrote this one",
             )
+        if self._lanes is None and offset.get("owed"):
+            raise _without_lanes()
         recorded = offset.get("connector", self._connector.name)
         if recorded != self._connector.name:
             raise CheckpointError(
@@ -295,6 +336,21 @@ class BatchPlanner:
         nearest = np.abs(borders[:, None] - shares).argmin(axis=0)
         cuts = sorted({0, len(ranges), *nearest.tolist()})
         return list(itertools.pairwise(cuts))
+
+
+def _without_lanes() -> CheckpointError:
+    return CheckpointError(
+        "some queries lag, and the stream now has other steps between its source and the queries, or too large ones",
+        expected="an unchanged stream, until the lag has ended",
+        hint="run the job with the earlier stream and availableNow=True first (`upstream run --once`)",
+    )
+
+
+def _paced(start: Offset, limit: Limit, lanes: StreamLanes | None) -> Limit:
+    """Return the limit within the host's budget, if the rows are for readers of every row, or these lag too far."""
+    if lanes is None or lanes.budget is None or (lanes.newest and not is_held_back(start)):
+        return limit
+    return dataclasses.replace(limit, rows=min(lanes.budget, limit.rows or lanes.budget))
 
 
 def _named(schema: str) -> str:

@@ -22,6 +22,7 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import dead_letters_folder, has_begun
+from ..core.feedback.lanes import LANE, LaneReader
 from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
 from ..core.rows.key import Key
@@ -111,6 +112,9 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     return Reading(options, shape, connector, letters)
 
 
+_UNLIMITED = (1 << 63) - 1
+
+
 class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """``spark.readStream.format("upstream")``. `schema` includes the system column.
 
@@ -129,6 +133,8 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "idle=ets without `checkpointLocation`: operators report below the query's checkpoint what they hold",
                 hint="write the stream with write(…, checkpoint=…), or give the source the query's checkpointLocation",
             )
+        stream = "" if self._steps is None else self._steps.stream
+        self._lanes = LaneReader(options.checkpoint, stream) if stream and options.checkpoint is not None else None
         self._planner: BatchPlanner | None = None
         self._book = OffsetBook(options.checkpoint)
         self._last: Offset = BatchPlanner.initial()
@@ -145,14 +151,15 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limit.bytes)
         if limit.files is not None:
             return ReadMaxFiles(limit.files)
-        return ReadAllAvailable()
+        # Spark asks for all there is with `once=True`, and then no row may stay owed.
+        return ReadAllAvailable() if self._lanes is None else ReadMaxRows(_UNLIMITED)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         own = Limit() if isinstance(limit, ReadAllAvailable) else self._limit()
-        if isinstance(limit, ReadMaxRows):
+        if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED:
             own = Limit(min(limit.max_rows, own.rows or limit.max_rows), own.bytes, own.files)
         before = self._book.whole(start)
-        self._last = self._plan().plan(before, own)
+        self._last = self._plan().plan(before, own, all_at_once=isinstance(limit, ReadAllAvailable))
         return start if self._last is before else self._book.kept(start, self._last)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -169,8 +176,13 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of one task as Arrow batches, processed by the steps that were moved to the source."""
-        rows = self._reading.read(cast("_TaskPartition", partition).task)
-        return rows if self._steps is None else self._steps.step()(rows)
+        task = cast("_TaskPartition", partition).task
+        rows = self._reading.read(task)
+        LANE.set(task.lane)
+        try:
+            yield from rows if self._steps is None else self._steps.step()(rows)
+        finally:
+            LANE.set("both")
 
     def commit(self, end: dict[str, Any]) -> None:
         self._plan().commit(end)
@@ -182,14 +194,16 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             reading = self._reading
             if reading.options.checkpoint is not None:
                 self._record.keep(reading.options.checkpoint)
-            self._planner = BatchPlanner(reading.connector, reading.options, reading.shape, clock=now_us)
+            self._planner = BatchPlanner(
+                reading.connector, reading.options, reading.shape, clock=now_us, lanes=self._lanes
+            )
         return self._planner
 
     def _limit(self) -> Limit:
         return self._reading.connector.limit(self._reading.options.limit())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_reading": self._reading, "_steps": self._steps, "_planner": None, "_last": {}}
+        return {"_reading": self._reading, "_steps": self._steps, "_planner": None, "_lanes": None, "_last": {}}
 
 
 class UpstreamBatchReader(DataSourceReader):

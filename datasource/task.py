@@ -16,7 +16,7 @@ from ..core.watermark.bounds import embedded_punctuation, times_of_bounds
 from ..delta_format.append_table import DEAD_LETTERS, DeadLetterWriter
 from ..storage.folder import TableFolder, folder_at
 from .connectors.contract import Connector, MalformedRows
-from .observed_times import TaskLook
+from .observed_times import SilentReceiver, TaskLook
 from .options import SourceOptions
 from .planner import Task
 from .row_shaper import RowCondition, RowShaper, ShapedRows, coalesced
@@ -102,7 +102,9 @@ class Reading:
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         malformed: MalformedRows = FirstFailure()
-        if self.options.on_malformed == "quarantine" and self.dead_letters is not None:
+        if task.lane == "every":  # another task has reported them
+            malformed = SilentReceiver()
+        elif self.options.on_malformed == "quarantine" and self.dead_letters is not None:
             malformed = DeadRows(folder_at(self.dead_letters), task)
         marks: list[ShapedRows] = []
         look = TaskLook(self.options, task.states)
@@ -147,7 +149,7 @@ class Reading:
                     first_seq=first_seq,
                     malformed=malformed,
                     look=look,
-                    entered_us=task.entered.get(part.feed),
+                    entered_us=task.entered.get(first_seq),
                 )
                 if self.options.progress == "embedded":
                     rows = self._without_marks(rows, marks)

@@ -16,6 +16,7 @@ from ..conf.locations import checkpoint_location, is_client
 from ..conf.session import check_state_store, register_data_source
 from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import query_queue_folder
+from ..core.feedback.offsets import journaled_offsets
 from ..core.feedback.reports import QueueReport, read_reports
 from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
@@ -38,6 +39,7 @@ from .edits import check_tables, record
 from .host_lease import HostLease
 from .host_plan import HostPlans
 from .journal import Change, Journal
+from .lane_budgets import LaneBudgets
 from .messages import Command, CommandOfTask, command_of_batch
 from .output import BatchOutcome, outcome_of
 from .registry import registry_at, registry_now
@@ -237,6 +239,7 @@ class HostedBatches:
         self._journal = Journal(checkpoint)
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
+        self._budgets = LaneBudgets(self._folder)
         self._tables: ResultTables | None = None
         self._given = given
         self._check = check
@@ -277,7 +280,9 @@ class HostedBatches:
         committed = {number: _figures(made[table.name]) for number, table in tables.items() if table.name in made}
         started_s, merged_s, committed_s = (round(each - began, 6) for each in (started, merged, time.perf_counter()))
         times = HostTimes(began_us, started_s, merged_s, committed_s, tasks)
-        self._reports.take(batch_id, outcome, tables.keys(), committed, times, costs)
+        journaled = journaled_offsets(self._folder, batch_id)
+        lagging = self._budgets.take(batch_id, journaled, self._plans(command.version), times)
+        self._reports.take(batch_id, outcome, tables.keys(), committed, times, costs, lagging)
 
     def _failed_since(self, version: int) -> dict[int, str]:
         """Return reasons by incarnation for the queries that have failed since a version of the registry.

@@ -39,8 +39,15 @@ class QueryReport:
     committed_at_us: int | None = None  # time of that batch's commit
     staleness_s: float | None = None  # 99th percentile of the age of that batch's rows at its commit
     waiting_since_us: int | None = None  # oldest arrival behind results not yet emitted; None if none wait
+    lacks_since_us: int | None = None  # oldest arrival of rows not yet given to it; None if it has all that were read
     cost_s: float | None = None  # average seconds that a batch takes to emit its results; None if never emitted
     likely: float = 1.0  # average share of batches with results, from 0 to 1
+
+    @property
+    def oldest_us(self) -> int | None:
+        """The oldest arrival that its table lacks, as far as it has been read; None if it lacks none."""
+        known = [each for each in (self.waiting_since_us, self.lacks_since_us) if each is not None]
+        return min(known, default=None)
 
     def after(
         self,
@@ -49,6 +56,7 @@ class QueryReport:
         batch: int,
         committed: tuple[int, float | None] | None,
         cost_s: float | None,
+        lacks_since_us: int | None = None,
     ) -> QueryReport:
         rows = outcome.rows.get(number, 0)
         report = dataclasses.replace(
@@ -57,6 +65,7 @@ class QueryReport:
             late=self.late + outcome.late.get(number, 0),
             batch=batch if rows else self.batch,
             waiting_since_us=None if number in outcome.failed else outcome.waiting.get(number),
+            lacks_since_us=lacks_since_us,
         )
         if cost_s is not None:
             report = dataclasses.replace(report, cost_s=faded(self.cost_s, cost_s))
@@ -143,22 +152,24 @@ class Reports:
         committed: Mapping[int, tuple[int, float | None]],
         times: HostTimes = NO_TIMES,
         costs: Mapping[int, float] | None = None,
+        lagging: Mapping[int, int] | None = None,
     ) -> None:
         """Add a batch, and forget all queries but `queries`, the incarnations in force.
 
         `committed` has the time in µs of each table's commit and its rows' age. `costs` has the seconds that the batch
-        took for the results of each query.
+        took for the results of each query. `lagging` has the oldest arrival of the rows that some queries lack.
         """
         known = self._known if self._known is not None else self.host()
         if batch <= known.batch:
             return
         costs, seconds = {} if costs is None else costs, times.committed_s
-        busy = bool(outcome.rows or outcome.began or outcome.waiting or outcome.late)
+        lagging = {} if lagging is None else lagging
+        busy = bool(outcome.rows or outcome.began or outcome.waiting or outcome.late or lagging)
         if not busy and set(known.queries) == set(queries) and not _waits(known):
             return
         now = {
             number: known.queries.get(number, QueryReport()).after(
-                number, outcome, batch, committed.get(number), costs.get(number)
+                number, outcome, batch, committed.get(number), costs.get(number), lagging.get(number)
             )
             for number in queries
         }
@@ -170,7 +181,7 @@ class Reports:
 
 
 def _waits(report: HostReport) -> bool:
-    return any(each.waiting_since_us is not None for each in report.queries.values())
+    return any(each.oldest_us is not None for each in report.queries.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,7 +299,7 @@ def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) 
         complete_from = None if report is None or late else _time(report.complete_from)
         staleness = None if report is None else report.staleness_s
         committed_at = None if report is None else _time(report.committed_at_us)
-        since = None if report is None or not each.active else report.waiting_since_us
+        since = None if report is None or not each.active else report.oldest_us
         waiting = None if since is None else max(now_us - since, 0) / 1e6
         ages = complete_from, late, staleness, committed_at, waiting
         rows.append((each.name, each.text, each.weight, each.active, each.reason, *ages))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
+from ..core.feedback.lanes import LANE, Lane
 from ..core.rows.columns import columns_at
 from ..core.rows.event_times import NO_TIME, UTC_TIMES, TimeFormat, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
@@ -215,43 +216,47 @@ class ScanStep:
     ) -> None:
         self._commands = commands
         self._plans = plans
-        self._stream = stream
+        self.stream = stream
         self._given = given  # of event times that are dates or numbers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan: HostPlan | None = None
         newest: NewestSoFar[pa.Table] | None = None
+        lane: Lane = "both"
         for table in some_at_once(batches):
             if plan is None:
-                plan = self._plans(self._commands().version)
-                newest = self._held(plan)
-            yield on_deep_stack(functools.partial(self._scanned, table, plan, newest))
+                plan, lane = self._plans(self._commands().version), LANE.get()
+                newest = None if lane == "every" else self._held(plan)
+            yield on_deep_stack(functools.partial(self._scanned, table, plan, newest, lane))
         if plan is not None and newest is not None:
             for rows in some_at_once(iter(newest.newest().to_batches())):
                 yield on_deep_stack(functools.partial(self._sent, rows, plan, newest=True))
 
     def _held(self, plan: HostPlan) -> NewestSoFar[pa.Table] | None:
         """Return the place for the newest rows of a task; None if no routing needs only these."""
-        stream = plan.stream(self._stream)
-        if not plan.readers(self._stream)[0]:
+        stream = plan.stream(self.stream)
+        if not plan.readers(self.stream)[0]:
             return None
         return NewestSoFar(lambda parts: supersede(pa.concat_tables(parts), stream), lambda rows: rows.num_rows)
 
-    def _scanned(self, table: pa.Table, plan: HostPlan, newest: NewestSoFar[pa.Table] | None) -> pa.RecordBatch:
+    def _scanned(
+        self, table: pa.Table, plan: HostPlan, newest: NewestSoFar[pa.Table] | None, lane: Lane
+    ) -> pa.RecordBatch:
         out = Outbox(plan.slots)
         rows, punctuation = split_punctuation(table)
         rows = self._with_instants(rows, plan)
-        self._send(out, rows, plan, newest=False)
+        if lane != "newest":
+            self._send(out, rows, plan, newest=False)
         if newest is not None:
-            times = rows.column(plan.stream(self._stream).event_time)
+            times = rows.column(plan.stream(self.stream).event_time)
             if times.null_count:  # late: each counts
                 self._send(out, rows.filter(times.is_null()), plan, newest=True)
             timed = rows.filter(times.is_valid()) if times.null_count else rows
-            newest.add(supersede(timed, plan.stream(self._stream)))
+            newest.add(supersede(timed, plan.stream(self.stream)))
         bounds = self._bounds(punctuation, plan)
         arrival = int(micros(table, "arrival").max(initial=0))
         most = self._newest(rows, plan)
-        out.put_to_all(control_of("scan", stream=self._stream, bounds=bounds, arrival=arrival, newest=most))
+        out.put_to_all(control_of("scan", stream=self.stream, bounds=bounds, arrival=arrival, newest=most))
         return out.batch()
 
     def _sent(self, rows: pa.Table, plan: HostPlan, *, newest: bool) -> pa.RecordBatch:
@@ -260,13 +265,13 @@ class ScanStep:
         return out.batch()
 
     def _send(self, out: Outbox, rows: pa.Table, plan: HostPlan, *, newest: bool) -> None:
-        for route in plan.routes.get(self._stream, {}).values() if rows.num_rows else ():
+        for route in plan.routes.get(self.stream, {}).values() if rows.num_rows else ():
             if route.newest == newest:
                 _send(out, rows, route, plan.shards)
 
     def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
         """Return rows in which an event time of dates or numbers is instants where queries have instants."""
-        stream = plan.stream(self._stream)
+        stream = plan.stream(self.stream)
         at = rows.schema.get_field_index(stream.event_time)
         if at < 0 or rows.schema.field(at).type == stream.schema.field(stream.event_time).type:
             return rows
@@ -275,7 +280,7 @@ class ScanStep:
 
     def _newest(self, rows: pa.Table, plan: HostPlan) -> int | None:
         """Return the largest event time of some rows; None if they have none."""
-        stream = plan.stream(self._stream)
+        stream = plan.stream(self.stream)
         if not stream.event_time or rows.num_rows == 0:
             return None
         newest = int(event_time_us(rows.column(stream.event_time), None, "UTC").max())
@@ -283,7 +288,7 @@ class ScanStep:
 
     def _bounds(self, punctuation: pa.Table, plan: HostPlan) -> dict[str, int]:
         """Return the bounds by feed. Punctuation of single keys is ignored, since queries cannot use it."""
-        stream = plan.stream(self._stream)
+        stream = plan.stream(self.stream)
         if not stream.event_time or punctuation.num_rows == 0:
             return {}
         others = [name for name in punctuation.column_names if name not in (SYSTEM, stream.event_time)]

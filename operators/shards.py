@@ -27,7 +27,7 @@ from .reorder.shard import ReorderPlan, ReorderShard
 from .runtime.feeds import named
 from .runtime.pack import pack
 from .runtime.shard import Shard
-from .runtime.steps import chained
+from .runtime.steps import ChainedSteps
 from .windows.sessions import SessionWindows
 from .windows.shards.plan import WindowPlan
 from .windows.shards.results import result_schema, window_pack
@@ -91,7 +91,7 @@ def _rows_and_packing(
             return plan.schema, lambda slots: [(plan.needed, numbering_pack(slots[0]))]
         case ReorderPlan():
             return _arrow(node), lambda slots: [
-                (None, chained((*((named(name),) if name else ()), pack(plan.by, slots, None, False, plan.name))))
+                (None, ChainedSteps((*((named(name),) if name else ()), pack(plan.by, slots, None, False, plan.name))))
                 for name in plan.inputs or (None,)
             ]
         case JoinPlan() | AsOfPlan():

@@ -383,7 +383,7 @@ def _query_node(
         facts.append(f"paused: {registered.reason}" if registered.reason else "paused")
     if report is None:
         return dataclasses.replace(node, facts=tuple(facts)), []
-    since = report.waiting_since_us
+    since = report.oldest_us
     figures: list[Figure] = [
         ("rows taken", report.rows, "rows"),
         ("staleness p99", report.staleness_s, "s"),

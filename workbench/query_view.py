@@ -92,7 +92,7 @@ def query_row(
     found = report if report is not None else QueryReport()
     seconds, size = costs.get(query.id, _NO_COST)
     known = query.id in costs or found.cost_s is not None
-    since = found.waiting_since_us if query.active else None
+    since = found.oldest_us if query.active else None
     waiting_s = None if since is None else max(now.at_us - since, 0) / 1e6
     present = now.staleness(found, waiting_s, active=query.active)
     return {

@@ -22,6 +22,7 @@ Kind = Literal["queue", "windows", "reorder", "joins", "latest", "numbering"]
 CONTROLS = "upstream-control"
 FEED_LISTS = "upstream-feeds"
 FILE_LISTS = "upstream-files"
+LANES = "upstream-lanes.json"
 PLAN = "upstream-plan"
 SAMPLES = "upstream-samples"
 SINK = "upstream-sink"

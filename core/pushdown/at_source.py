@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,7 +96,8 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     context: Any = getattr(df.sparkSession, "_sc", None)
     archives: Sequence[str] = () if context is None else context._python_includes or ()
     try:
-        option = SourceSteps.of(rows, schema.json(), run, archives).to_option()
+        moved = SourceSteps.of(rows, schema.json(), run, archives)
+        option = dataclasses.replace(moved, stream=getattr(step, "stream", "")).to_option()
     except Exception:  # noqa: BLE001 of any kind, from any library: Spark tries next, and succeeds or reports the error
         return None
     if len(option) > _MOST_BYTES:

@@ -29,6 +29,7 @@ class SourceSteps:
     schema: str  # the schema of the result, as Spark's JSON
     program: str  # pickled until `step` is called: planning processes need none of its imports
     archives: Sequence[str] = ()  # job files that it may import from; Spark puts them on no source's path
+    stream: str = ""  # the hosted stream whose rows the program sends by the task's lane; empty if it has no lanes
 
     @classmethod
     def of(cls, rows: str, schema: str, step: ArrowStep, archives: Sequence[str] = ()) -> SourceSteps:
@@ -62,7 +63,8 @@ def parse_steps(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str,
 def _parsed(value: str) -> SourceSteps:
     fields: Any = json.loads(value)
     if not all(
-        isinstance(each, str) for each in (fields["rows"], fields["schema"], fields["program"], *fields["archives"])
+        isinstance(each, str)
+        for each in (fields["rows"], fields["schema"], fields["program"], fields["stream"], *fields["archives"])
     ):
         raise TypeError
     return SourceSteps(**fields)

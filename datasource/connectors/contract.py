@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
@@ -38,6 +39,24 @@ class Range:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Range:
         return cls(value["feed"], value["place"], value["span"], value["arrival_us"])
+
+
+def joined(part: Range, following: Range) -> Range | None:
+    """Return one range with the rows of two, of a connector that joins ranges; None if they do not adjoin."""
+    one, two = dict(part.place), dict(following.place)
+    low, at, _ = one.pop("from", None), one.pop("to", None), one.pop("mark", None)
+    begin, high, mark = two.pop("from", None), two.pop("to", None), two.pop("mark", None)
+    arrivals = [
+        *(one.pop("arrivals", None) or [[at, part.arrival_us]]),
+        *(two.pop("arrivals", None) or [[high, following.arrival_us]]),
+    ]
+    if part.feed != following.feed or at is None or at != begin or one != two:
+        return None
+    kept = [each for each, later in itertools.pairwise([*arrivals, [None, None]]) if each[1] != later[1]]
+    place = {**two, "from": low, "to": high, **({} if mark is None else {"mark": mark})}
+    place |= {"arrivals": kept} if len(kept) > 1 else {}
+    arrival = kept[0][1] if len(kept) == 1 else None
+    return Range(part.feed, place, part.span + following.span, arrival)
 
 
 def row_place(part: Range, row: int) -> dict[str, Any]:
@@ -126,6 +145,9 @@ class Connector(ABC):
     """A task whose ranges span less than this costs more to start than it saves."""
     tasks_report: bool = False
     """Reading twice is expensive, so tasks observe the times, not the driver. One range per feed and step is best."""
+    joins_ranges: bool = False
+    """A range may begin and end at any other's end, with ``from`` and ``to`` in its place; ``arrivals`` there has the
+    arrivals of its rows up to each end."""
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -188,6 +210,7 @@ class ConnectorLayer(Connector):
         self._inner = inner
         self.smallest_task = inner.smallest_task
         self.tasks_report = inner.tasks_report
+        self.joins_ranges = inner.joins_ranges
 
     def key(self) -> Sequence[str]:
         return self._inner.key()

@@ -28,15 +28,21 @@ if TYPE_CHECKING:
     from ...plan.nodes import Transform
 
 
-def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
-    """Return one step that runs all steps in their order."""
+@dataclasses.dataclass(frozen=True)
+class ChainedSteps:
+    """One step that runs all steps in their order."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for step in steps:
+    steps: Sequence[ArrowStep]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for step in self.steps:
             batches = step(batches)
         return batches
 
-    return run
+    @property
+    def stream(self) -> str:
+        """The hosted stream whose rows the last step sends; empty for other steps."""
+        return getattr(self.steps[-1], "stream", "")
 
 
 def choosing(columns: Sequence[str]) -> ArrowStep:
@@ -148,12 +154,12 @@ class InShards:
         given = self.rows
 
         def frames(slot: int) -> ArrowStep:
-            return chained((_as(given), *steps, pack(slot)))
+            return ChainedSteps((_as(given), *steps, pack(slot)))
 
         return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        return map_in_arrow(self.frames(), chained((frames_to_rows(self.rows), *steps)), schema)
+        return map_in_arrow(self.frames(), ChainedSteps((frames_to_rows(self.rows), *steps)), schema)
 
     def frames(self) -> DataFrame:
         """Return one frame of rows for each shard."""
@@ -161,7 +167,7 @@ class InShards:
 
     def few(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
         """Run the steps in the shards' own workers; the last step must leave only a few large values."""
-        return self._running(chained((_as(self.rows), *steps)), schema)
+        return self._running(ChainedSteps((_as(self.rows), *steps)), schema)
 
     def _running(self, leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
         shards = SparkShards(self.slots, self.first, self.others, leaving)
@@ -191,7 +197,7 @@ class PhysicalStep:
         """The rows as a DataFrame. It is always the same one, so that Spark finds its columns in later DataFrames."""
         if isinstance(self.base, InShards):
             return self.base.df(self.steps, self.schema)
-        return map_in_arrow(self.base, chained(self.steps), self.schema) if self.steps else self.base
+        return map_in_arrow(self.base, ChainedSteps(self.steps), self.schema) if self.steps else self.base
 
     def then(self, step: ArrowStep, schema: StructType) -> PhysicalStep:
         return PhysicalStep(self.base, schema, (*self.steps, step))
@@ -204,7 +210,7 @@ class PhysicalStep:
         from pyspark.sql.types import StructType
 
         if isinstance(self.base, InShards) or self.steps:
-            own = step if columns is None else chained((choosing(columns), step))
+            own = step if columns is None else ChainedSteps((choosing(columns), step))
             packed = self.in_arrow(own, cast("StructType", StructType.fromDDL(PACKED_DDL)))
             assert packed is not None
             return packed
@@ -216,7 +222,7 @@ class PhysicalStep:
         if isinstance(self.base, InShards):
             return self.base.few((*self.steps, step), schema)
         if self.steps:
-            return map_in_arrow(self.base, chained((*self.steps, step)), schema)
+            return map_in_arrow(self.base, ChainedSteps((*self.steps, step)), schema)
         return at_source(self.base, step, schema)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import Row
 
+from upstream.core.feedback.lanes import LANE
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.messages import TICK, Command
 from upstream.hosting.output import OutputControl
@@ -60,14 +61,17 @@ class LocalHost:
     def batch(self, command: Command, tasks: Mapping[str, Sequence[pa.Table]]) -> list[OutputRow]:
         """Run a batch, and return the second stage's output in the order of its shards.
 
-        `tasks` has the rows of each task of a stream's scan, with the system column.
+        `tasks` has the rows of each task of a stream's scan, with the system column, and the task's lane as metadata
+        if it has one.
         """
         shards = len(self.first)
         sent = [Row(slot=shard, frame=None, control=TICK) for shard in range(shards)]
         for stream, tables in tasks.items():
             step = ScanStep(lambda: command, self._plans, stream)
             for table in tables:
+                LANE.set((table.schema.metadata or {}).get(b"lane", b"both").decode())  # type: ignore[arg-type]
                 sent += _rows(step(iter(table.to_batches())))
+                LANE.set("both")
         between = self._stage(
             FirstStage(lambda: command, self._plans, None, self._checkpoint, self._letters), self.first, sent
         )

@@ -19,7 +19,7 @@ from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, Ver
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import join_pack, newest_pack, own_pack
-from upstream.operators.runtime.steps import chained, choosing
+from upstream.operators.runtime.steps import ChainedSteps, choosing
 from upstream.operators.tables.lookup import planned
 from upstream.operators.tables.versions import TableLookup, VersionReader
 
@@ -78,7 +78,9 @@ class LatestJoinStage:
         self._versions = Stage(
             0,
             plan.shards,
-            lambda slots: [chained((_grouped, _packed(left.schema.names, own_pack(left, left.key, slots, SIDES[0]))))],
+            lambda slots: [
+                ChainedSteps((_grouped, _packed(left.schema.names, own_pack(left, left.key, slots, SIDES[0]))))
+            ],
             processor_of(versions, latest_folder(str(checkpoint), 0)),
         )
         self._join = Stage(
@@ -86,7 +88,7 @@ class LatestJoinStage:
             plan.shards,
             lambda slots: [
                 _packed(*newest_pack(left, slots, SIDES[0])),
-                chained((_grouped, _packed(*newest_pack(right, slots, SIDES[1])))),
+                ChainedSteps((_grouped, _packed(*newest_pack(right, slots, SIDES[1])))),
             ],
             processor_of(plan, latest_folder(str(checkpoint), 1)),
         )
@@ -100,7 +102,7 @@ class LatestJoinStage:
 
 
 def _packed(columns: list[str], step: ArrowStep) -> ArrowStep:
-    return chained((choosing(columns), step))
+    return ChainedSteps((choosing(columns), step))
 
 
 def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -119,6 +119,7 @@ class FilesConnector(Connector):
     """
 
     name = "files"
+    joins_ranges = True
 
     def __init__(
         self,

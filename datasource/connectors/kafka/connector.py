@@ -218,6 +218,7 @@ class KafkaConnector(Connector):
     name: ClassVar[str] = "kafka"
     smallest_task: int = 50_000
     tasks_report: bool = True
+    joins_ranges: bool = True
 
     def __init__(self, options: KafkaOptions, common: SourceOptions) -> None:
         options.check()
