@@ -68,7 +68,7 @@ def test_a_report_that_cannot_be_written_is_a_warning(tmp_path, caplog):
 
 def test_a_part_counts_for_each_of_its_readers_and_alone_for_its_only_one():
     one = PartsReport(
-        0, 3, 0, 1.0, {"e": (3, [["shared", [1, 2], 0.2, 0.4, 5, 100, ""], ["own", [1], 0, 0.1, 1, 6, ""]])}
+        0, 3, 0, 1.0, {"e": (3, [["shared", [1, 2], 0.2, 0.4, 5, 100, []], ["own", [1], 0, 0.1, 1, 6, []]])}
     )
     other = PartsReport(1, 3, 0, 1.0, {"e": (2, [["shared", [1, 2], 0.3, 0.2, 1, 50, ["slices"]]])})
     seconds, size = query_costs([[one, other], []])[1]

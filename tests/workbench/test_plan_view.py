@@ -274,8 +274,8 @@ def test_the_parts_of_a_query_have_their_costs_and_divide_the_time_of_the_stages
     began_us, folder = NOW_US - 9 * S, stage_folder(str(job.checkpoint), 0)
     job.report(HostTimes(began_us, 0.5, 4.0, 5.0, 2))
     for shard in range(2):
-        parts = [[key, [1, 2], 0.4, 0.3, 5, 100, "slices"], ["slices", [1], 0.2, 0.1, 1, 7, ""]]
-        parts.append(["own", [1], 0.3, 0.3, 1, 7, ""])
+        parts = [[key, [1, 2], 0.4, 0.3, 5, 100, ["slices"]], ["slices", [1], 0.2, 0.1, 1, 7, []]]
+        parts.append(["own", [1], 0.3, 0.3, 1, 7, []])
         write_report(folder, PartsReport(shard, 4, began_us + S, 2.0, {"e": (4, parts)}))
     plan = asked(job, root="query:fast")
     (latest,) = [each for each in plan["nodes"] if each["title"] == "Latest"]

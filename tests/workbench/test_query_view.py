@@ -99,7 +99,7 @@ def test_the_list_has_figures_of_the_reports_and_the_state_of_each(job, client):
 def test_each_query_has_its_share_of_the_parts_that_several_read(job, client):
     job.report(HostTimes(tasks=2), per_route=QueryReport(begun=True, cost_s=0.1))
     shared = part_key(bind("SELECT * FROM LATEST(buses)", CATALOG).plan)
-    parts = [[shared, [1, 2], 0.0, 0.4, 5, 100, ""], ["own", [1], 0.0, 0.2, 1, 6, ""]]
+    parts = [[shared, [1, 2], 0.0, 0.4, 5, 100, []], ["own", [1], 0.0, 0.2, 1, 6, []]]
     write_report(stage_folder(str(job.checkpoint), 0), PartsReport(0, 4, 0, 1.0, {"e": (4, parts)}))
     first, second = client.get(BASE, params={"order": "state_bytes"}).json()["queries"]
     assert (first["name"], first["cost_s"], first["state_bytes"]) == ("per_route", pytest.approx(0.3), 56)
