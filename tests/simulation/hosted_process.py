@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from kit.local_host import LocalHost, OutputRow
 
-from upstream.hosting import evaluations, host_plan
+from upstream.hosting import evaluations, host_plan, table_merge
 from upstream.hosting import registry as registries
 from upstream.hosting.command_source import CommandPlanner
 from upstream.hosting.edits import declare, record, refresh
@@ -31,7 +31,8 @@ from upstream.hosting.journal import Change, Journal, Settings
 from upstream.hosting.messages import command_of_batch
 from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports
-from upstream.hosting.table_merge import GivenForTables
+from upstream.hosting.table_merge import GivenForTables, MergeInShard
+from upstream.operators.runtime.pack import PACKED
 from upstream.sink.results import known_table, result_table
 from upstream.sink.results.result_tables import ResultTables
 from upstream.storage.folder import folder_at
@@ -43,16 +44,22 @@ from .stages import MismatchError
 
 
 class Frame:
-    """As much of a batch DataFrame as the commit of a batch looks at: what left the second stage."""
+    """As much of a batch DataFrame as the commit of a batch looks at: what left the second stage.
 
-    def __init__(self, tasks: list[pa.RecordBatch], chance: random.Random) -> None:
+    `merge` runs in the second stage's own workers, so its result is there when the driver collects.
+    """
+
+    def __init__(self, tasks: list[pa.RecordBatch], chance: random.Random, merge: MergeInShard | None = None) -> None:
         self._tasks = tasks
         self._chance = chance
+        self._merge = merge
 
     @property
     def sparkSession(self) -> Any:
-        settings = types.SimpleNamespace(get={}.get)
-        return types.SimpleNamespace(sparkContext=types.SimpleNamespace(defaultParallelism=2), conf=settings)
+        properties: dict[str, str] = {}
+        table_merge.task_property = properties.get
+        context = types.SimpleNamespace(defaultParallelism=2, setLocalProperty=properties.__setitem__)
+        return types.SimpleNamespace(sparkContext=context, conf=types.SimpleNamespace(get={}.get))
 
     def repartition(self, tasks: int, by: str) -> Frame:
         """Rows of a slot come to one task, in any order."""
@@ -69,17 +76,19 @@ class Frame:
         return Frame(made, self._chance)
 
     def collect(self) -> list[Any]:
+        if self._merge is not None:
+            return self.repartition(2, "slot").mapInArrow(self._merge, "").collect()
         rows = [types.SimpleNamespace(**row) for task in self._tasks for row in task.to_pylist()]
         self._chance.shuffle(rows)
         return rows
 
 
-_LEFT = pa.schema([("slot", pa.int64()), ("frame", pa.binary()), ("control", pa.string())])
+_LEFT = PACKED
 
 
 def _slot(left: OutputRow) -> int:
     """Where rows of a table's bucket come together; others come anywhere."""
-    return zlib.crc32(f"{left.leaving.query:08x}{left.leaving.bucket}".encode())
+    return zlib.crc32(f"{left.leaving.query:08x}{left.leaving.bucket}".encode()) >> 1
 
 
 class HostProcess:
@@ -186,7 +195,11 @@ class HostProcess:
             raise MismatchError(f"batch {number} gave other rows when it was run again")
         MACHINE.reached("STATE_KEPT")
         rows = [{"slot": _slot(each), "frame": each.frame, "control": each.leaving.control()} for each in left]
-        self._batches(Frame([pa.RecordBatch.from_pylist(rows, schema=_LEFT)], self._chance), command.batch)  # type: ignore[arg-type]
+        merge = MergeInShard(
+            functools.partial(command_of_batch, str(self.checkpoint), number), self.plans, GivenForTables()
+        )
+        frame: Any = Frame([pa.RecordBatch.from_pylist(rows, schema=_LEFT)], self._chance, merge)
+        self._batches(frame, command.batch)
         del self._states[number + 1 :]
         self._states.append(state)
         self.commits = number + 1
