@@ -20,11 +20,11 @@ _SILENT = 3.0  # a key that has been silent for some seconds has at most this ra
 class StatisticsMonitor:
     """Update rates and the cost of a row, by which linecutting and shedding decide. Both can be pinned.
 
-    Rates are decayed counts: an update counts 1 when it arrives, and half of that after `half_life_s`. Of a key with
-    fewer than 2 by then, its last update alone would make the rate, so a count that fades more slowly decides, unless
-    the key has been silent for long. The counts are in a table of `cells` entries, by the key's number, which doubles
-    with the keys up to `most_cells`. Keys that share a cell seem faster than they are, so they are not mistaken for
-    slow updaters. Pinned rates are by the key's number.
+    Rates are decayed counts: an update counts 1 when it arrives, and half of that after `half_life_s`. If a key has
+    fewer than 2 by then, a count that fades more slowly decides: the last update would make the rate alone. A key that
+    has been silent for long has a lower rate. The counts are in a table of `cells` entries, by the key's number, which
+    doubles with the keys up to `most_cells`. Keys that share a cell seem faster than they are, so they are not mistaken
+    for slow updaters. Pinned rates are by the key's number.
     """
 
     def __init__(
