@@ -1,22 +1,40 @@
-"""Plans compiled to run in this process, with the shards, frames and states of Spark queries."""
+"""Plans and queries that run in this process, with the shards, frames and states of Spark queries."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Row
 
-from ..conf.errors import OptionError
+from ..api.definitions import definition_of
+from ..api.stream import UpdateStream
+from ..conf.deep_stack import on_deep_stack
+from ..conf.errors import OptionError, QueryError
 from ..conf.locations import checkpoint_location
+from ..conf.options import duration_argument
 from ..conf.units import parse_duration_us
+from ..core.feedback.reports import StageReport
+from ..core.rows.system_column import DELETED, SYSTEM, SYSTEM_TYPE, system_array
+from ..hosting.host_plan import HostPlans, rehearse
+from ..hosting.journal import Settings
+from ..hosting.messages import Command, read_messages
+from ..hosting.output import OutputControl, result_rows
+from ..hosting.registry import RegisteredQuery, Registry, bind_registered
+from ..hosting.scan import ScanStep
+from ..hosting.stages import FirstShard, SecondShard
+from ..language import Catalog
 from ..operators.joins.plan import JoinPlan
 from ..operators.joins.release.choice import ReleasePlanner
 from ..operators.queue.queue import is_duration
 from ..operators.queue.tick_planner import QueuePlanner
+from ..operators.relations.streams import TOMBSTONE
 from ..operators.runtime.pack import INTERVAL, WEIGHT
 from ..operators.runtime.ticks import FlushPlanner, TickPlanner
 from ..operators.shards import sharded
@@ -142,6 +160,74 @@ class DryRun:
             return {}
         checkpoint.ticks[place] = tick
         return dict(planner.messages(tick))
+
+
+class QueryRun:
+    """A query that runs batch by batch, by the scan and the stages of its job with one shard each."""
+
+    def __init__(self, text: str, streams: Mapping[str, UpdateStream], lateness: str | None) -> None:
+        catalog = Catalog()
+        for name, each in streams.items():
+            catalog = catalog.with_stream(definition_of(name, each, updates=True))
+        late_us = 0 if lateness is None else duration_argument("lateness", lateness)
+        query = RegisteredQuery(_VERSION, "query", text, lateness_us=late_us)
+        query = dataclasses.replace(query, bound=bind_registered(query, catalog))
+        rehearse(query.query.plan, query.name, "table", query.buckets)
+        registry = Registry(_VERSION, catalog, {query.name: query}, Settings("", 1))
+        self._plans = HostPlans(lambda _: registry, (0,))
+        self._formats = {name: each.plan.time_format for name, each in streams.items()}
+        result = self._plans(_VERSION).queries[_VERSION].result
+        self.key, self.schema = result.key, result.schema.append(pa.field(SYSTEM, SYSTEM_TYPE))
+
+    def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> BatchOutput:
+        """Run a batch of each stream's rows, and update the checkpoint. Raise QueryError if the query fails."""
+        command, plan = Command(checkpoint.batch, _VERSION), self._plans(_VERSION)
+        sent: list[Row] = []
+        for name, rows in given.items():
+            scan = ScanStep(lambda: command, self._plans, name, self._formats[name])
+            sent += _sent(scan(iter(rows.to_batches())))
+        first = FirstShard(0, plan, checkpoint.store("first", 0), command)
+        second = SecondShard(0, plan, checkpoint.store("second", 0), command)
+        for place, each in {"first": first, "second": second}.items():
+            left = on_deep_stack(functools.partial(each.run, read_messages(sent)))
+            sent = [] if left is None else _sent(left.to_batches())
+            checkpoint.reports[place] = {0: StageReport(0, **each.holds)}
+        frames: list[bytes] = []
+        for row in sent:
+            leaving = OutputControl.of(row.control)
+            if leaving.kind == "failed":
+                raise QueryError(leaving.reason.removeprefix("QueryError: "))
+            frames += [row.frame] if leaving.kind == "rows" else []
+        late = [_late(letters, rows.schema) for name, rows in given.items() for _, letters in first.letters(name)]
+        return BatchOutput(_result(frames) if frames else self.schema.empty_table(), late)
+
+    def due_us(self, checkpoint: Checkpoint) -> int | None:
+        """Return when another batch has work without new rows; None if it has none."""
+        return 0 if any(report.behind for place in ("first", "second") for report in checkpoint.said(place)) else None
+
+
+_VERSION = 1
+
+
+def _sent(batches: Iterable[pa.RecordBatch]) -> list[Row]:
+    return [Row(**row) for batch in batches for row in batch.to_pylist()]
+
+
+def _result(frames: list[bytes]) -> pa.Table:
+    found = result_rows(frames)
+    system = system_array(
+        source="", seq=found.seq, arrival_us=found.arrival_us, first_arrival_us=found.first_arrival_us,
+        deleted=found.deleted,
+    )  # fmt: skip
+    return found.rows.append_column(SYSTEM, system)
+
+
+def _late(letters: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return late rows as the stream had them."""
+    gone = letters.column(DELETED if DELETED in letters.column_names else TOMBSTONE).to_numpy()
+    zeros = np.zeros(len(gone), dtype=np.int64)
+    system = system_array(source="", seq=zeros, arrival_us=zeros, deleted=gone)
+    return letters.append_column(SYSTEM, system).select(schema.names)
 
 
 def _evaluation(node: Transform) -> RowEvaluation:

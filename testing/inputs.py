@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import parse_options
 from ..core.feedback.on_demand_watermark import DownstreamReport, DownstreamReports
-from ..core.feedback.reports import JoinReport, ReorderReport, WindowReport
+from ..core.feedback.reports import JoinReport, ReorderReport, StageReport, WindowReport
 from ..core.rows.event_times import NO_TIME, TimeFormat, event_time_us
 from ..core.rows.exact_integers import LOWEST
 from ..core.rows.key import Key
@@ -66,14 +67,12 @@ class Checkpoint:
 
     def copy(self) -> Checkpoint:
         """Return a copy, so that a failed batch leaves this checkpoint unchanged."""
-        return Checkpoint(
-            self.batch,
-            self.clock_us,
-            {name: dict(values) for name, values in self.states.items()},
-            {place: dict(each) for place, each in self.reports.items()},
-            dict(self.ticks),
-            dict(self.tables),
-            self.operators,
+        return dataclasses.replace(
+            self,
+            states={name: dict(values) for name, values in self.states.items()},
+            reports={place: dict(each) for place, each in self.reports.items()},
+            ticks=dict(self.ticks),
+            tables=dict(self.tables),
         )
 
     def as_another_process(self) -> Checkpoint:
@@ -139,8 +138,6 @@ class Input:
     @property
     def node(self) -> Given:
         """The input as the first step of a plan."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         plan = self.plan
         return Given(
             plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
@@ -177,10 +174,6 @@ class Input:
         feeds = [] if self.plan.policy.name == "none" else [each.feed for each in checkpoint.said(self.place)]
         return self._run(self._table([], "", checkpoint.clock_us), dict.fromkeys(feeds, AFTER_ALL), checkpoint)
 
-    def check(self, checkpoint: Checkpoint) -> None:
-        """Refuse a checkpoint of another input."""
-        IntakeShard(0, self.plan, checkpoint.store(self.place, 0))
-
     def _promised(self, checkpoint: Checkpoint) -> dict[str, int]:
         """Return the bounds of silent feeds in this batch, as the source of ticks beside a DataFrame plans them."""
         plan = self.plan
@@ -213,7 +206,7 @@ class Input:
         own = self.plan.schema
         try:
             table, deleted = _of_table(rows, own) if isinstance(rows, pa.Table) else _of_dicts(rows, own)
-        except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        except (pa.ArrowException, TypeError, ValueError, AttributeError, KeyError) as error:
             if isinstance(error, SchemaError):
                 raise
             raise SchemaError(f"the rows do not fit the schema: {error}", expected=str(own)) from error
@@ -242,7 +235,7 @@ class Input:
 def _waiting(checkpoint: Checkpoint) -> list[DownstreamReport]:
     """Return the last reports of the operators that wait for feeds."""
     reports = [report for shards in checkpoint.reports.values() for report in shards.values()]
-    return [each for each in reports if isinstance(each, WindowReport | JoinReport | ReorderReport)]
+    return [each for each in reports if isinstance(each, WindowReport | JoinReport | ReorderReport | StageReport)]
 
 
 def _of_table(rows: Any, schema: pa.Schema) -> tuple[pa.Table, list[bool]]:
@@ -267,8 +260,6 @@ def _check_names(names: Sequence[str], schema: pa.Schema) -> None:
 
 
 def _arrow(schema: str | StructType | pa.Schema) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     if isinstance(schema, str):
         return arrow_schema(schema)
     return schema if isinstance(schema, pa.Schema) else to_arrow_schema(schema, timezone="UTC")

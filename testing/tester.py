@@ -1,18 +1,19 @@
-"""The tester of a stream's steps: rows and punctuation in, results out."""
+"""The tester of a stream's steps or of a query: rows and punctuation in, results out."""
 
 from __future__ import annotations
 
 import datetime as dt
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ..api.stream import UpdateStream
-from ..conf.errors import OptionError, SchemaError
+from ..conf.errors import CheckpointError, OptionError, SchemaError
 from ..conf.options import text_argument
 from ..core.rows.event_times import event_time_us
 from ..core.rows.frames import split_punctuation
@@ -27,7 +28,7 @@ from ..operators.ingest.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.tables.lookup import in_spark_types
 from ..plan.nodes import Given, walk
-from .dry_run import BatchOutput, DryRun
+from .dry_run import DryRun, QueryRun
 from .expressions import ComputedColumn, RowEvaluation
 from .inputs import Checkpoint, Input, Moment, Rows, Taken
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from ..plan.nodes import Node, RowStep
 
-if TYPE_CHECKING:
     Schema = str | StructType | pa.Schema
 
 
@@ -73,16 +73,12 @@ class GivenStream(UpdateStream):
         return path, tables[path]
 
     def _after(self, step: RowStep) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         return from_arrow_schema(RowEvaluation(step, self.plan.arrow, self.plan.fixed).schema)
 
     def _check_expression(self, text: str) -> None:
         ComputedColumn(text, self.plan.arrow, "value")
 
     def _parsed(self, ddl: str) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         return from_arrow_schema(arrow_schema(ddl))
 
 
@@ -90,19 +86,19 @@ _BATCH_US = 1_000_000
 
 
 class StreamTester:
-    """Run the steps of a stream without Spark: no session, no Java, no files.
+    """Run the steps of a stream, or a query, without Spark: no session, no Java, no files.
 
     Only the source, the shuffle and the table of a query are missing. The page on testing has examples.
 
     Parameters
     ----------
     steps
-        What a job does between ``read`` and ``write``: a function of one stream, or of several, that returns a stream.
+        A job's steps between ``read`` and ``write``: a function of streams that returns a stream. Or a query's text.
     schema
-        The schema of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of
-        `steps` differ, a mapping with a schema for each parameter of `steps`, by its name.
+        The schema of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If they differ, a
+        mapping by the parameter of `steps`; for a query, always a mapping by the stream.
     key, event_time, watermark
-        As for :func:`upstream.read`.
+        As for :func:`upstream.read`. If they differ, a mapping by the input's name.
     time_format
         The format of an event time that is a number or text, such as ``epoch_ms``.
     idle, ets_delay
@@ -111,11 +107,15 @@ class StreamTester:
     tables
         The tables that the steps join, by the path that they give to ``join_table``, each as a pyarrow table or a data
         frame of Polars. :meth:`change_table` gives one another version.
+    lateness
+        As for :meth:`upstream.Queries.create`.
 
     Raises
     ------
     OptionError
         An argument is wrong, or a step needs Spark.
+    QueryRefusedError
+        A job would refuse the query.
     SchemaError
         A column does not exist, or has a type that a step cannot take.
 
@@ -143,34 +143,45 @@ class StreamTester:
     []
     >>> [(row["window_end"].minute, row["n"]) for row in tester.batch(punctuation=at(10))]
     [(10, 1)]
+
+    >>> text = "SELECT vehicle, COUNT(*) AS n FROM buses [RANGE 10 MINUTES] GROUP BY vehicle"
+    >>> tester = StreamTester(text, {"buses": "vehicle STRING, at TIMESTAMP"}, key="vehicle", event_time="at")
+    >>> tester.batch([{"vehicle": "a", "at": at(1)}, {"vehicle": "a", "at": at(2)}], punctuation=at(5))
+    [{'vehicle': 'a', 'n': 2}]
     """
 
     def __init__(
         self,
-        steps: Callable[..., UpdateStream],
+        steps: Callable[..., UpdateStream] | str,
         schema: Schema | Mapping[str, Schema],
         *,
-        key: str | Sequence[str],
-        event_time: str | None = None,
-        watermark: Watermark | None = None,
+        key: str | Sequence[str] | Mapping[str, str | Sequence[str]],
+        event_time: str | Mapping[str, str] | None = None,
+        watermark: Watermark | Mapping[str, Watermark] | None = None,
         time_format: str | None = None,
         idle: Idle = "wait",
         ets_delay: str | None = None,
         tables: Mapping[str, Any] | None = None,
+        lateness: str | None = None,
     ) -> None:
-        keys = Key.given(key)
-        time = text_argument("event_time", event_time)
         schemas = schema if isinstance(schema, Mapping) else dict.fromkeys(_parameters(steps), schema)
         _check_inputs(list(schemas), steps)
-        self._steps = steps
+        if tables if isinstance(steps, str) else lateness:
+            raise OptionError(
+                "a query with tables, or steps with lateness", expected="tables for steps alone, lateness for a query"
+            )
+        self._steps, self._lateness = steps, lateness
         self._inputs = {
-            name: Input(name, each, keys, time, time_format, watermark, idle, ets_delay)
+            name: Input(
+                name, each, Key.given(_of("key", key, name)),
+                text_argument("event_time", _of("event_time", event_time, name)),
+                time_format, _of("watermark", watermark, name), idle, ets_delay,
+            )
             for name, each in schemas.items()
-        }
+        }  # fmt: skip
         self._checkpoint = Checkpoint()
         self._bounds = FeedBounds()
         self._watermark: int | None = None
-        self._time = None if time is None else next(iter(self._inputs.values())).plan.leaving.field(time)
         for path, rows in (tables or {}).items():
             self.change_table(path, rows)
         self._stream, self._run = self._built(steps)
@@ -195,7 +206,7 @@ class StreamTester:
             What arrives, as dictionaries or a pyarrow table. A time without a zone is in UTC, and a column that is not
             named is null. A row with ``"_upstream": {"deleted": True}`` deletes its key.
         into
-            Which input they are of, by the name of a parameter of `steps`; the first unless given.
+            Which input they are of, by the name of a parameter of `steps` or of a stream; the first unless given.
         feed
             Which input partition they come from: each has a watermark of its own, and the least of them counts.
         punctuation
@@ -206,7 +217,7 @@ class StreamTester:
         Returns
         -------
         list of dict
-            The rows that leave the last step; times are in UTC. A tombstone has ``"_upstream": {"deleted": True}``.
+            The rows that leave the last step, with times in UTC. A tombstone has ``"_upstream": {"deleted": True}``.
 
         Raises
         ------
@@ -217,10 +228,12 @@ class StreamTester:
         UpstreamError
             A step fails, as the query would. The state is then that before the batch.
         """
-        name = _parameters(self._steps)[0] if into is None else into
+        name = _parameters(self._steps, self._inputs)[0] if into is None else into
         if name not in self._inputs:
             raise OptionError(f"into={into!r}", expected="an input: " + ", ".join(self._inputs))
-        return self._batch(at, lambda after: {name: self._inputs[name].take(rows, feed, punctuation, after)})
+        at_us = None if at is None else _micros(at)
+        found = self._batch(at_us, lambda after: {name: self._inputs[name].take(rows, feed, punctuation, after)})
+        return found + self._remaining() if isinstance(self._run, QueryRun) else found
 
     def change_table(self, path: str, rows: Any) -> None:
         """Change a table that the steps join: the next batch reads it as it is then.
@@ -262,12 +275,16 @@ class StreamTester:
             The rows that :meth:`batch` returns, for all these batches.
         """
         found = self._batch(None, lambda after: {name: each.end(after) for name, each in self._inputs.items()})
+        return found + self._remaining()
+
+    def _remaining(self) -> list[dict[str, Any]]:
+        """Run the batches that have work without new rows."""
+        found: list[dict[str, Any]] = []
         while (due_us := self._run.due_us(self._checkpoint)) is not None:
-            at_us = max(due_us, self._checkpoint.clock_us + _BATCH_US)
-            found += self._batch(_moment(at_us), lambda _: {})
+            found += self._batch(max(due_us, self._checkpoint.clock_us + _BATCH_US), lambda _: {})
         return found
 
-    def restart(self, steps: Callable[..., UpdateStream] | None = None) -> None:
+    def restart(self, steps: Callable[..., UpdateStream] | str | None = None) -> None:
         """Stop the query and start it from its checkpoint, whose state is read from its bytes.
 
         Parameters
@@ -281,10 +298,13 @@ class StreamTester:
             The steps do not fit the checkpoint.
         """
         now = self._steps if steps is None else steps
+        if now != self._steps and isinstance(now, str) | isinstance(self._steps, str):
+            raise CheckpointError("restart(…) with another query", hint="give it to a new tester: a job restarts it")
         _check_inputs(list(self._inputs), now)
         stream, run = self._built(now)
         checkpoint = self._checkpoint.as_another_process()
-        run.check(checkpoint.copy())
+        if isinstance(run, DryRun):
+            run.check(checkpoint.copy())
         self._steps, self._stream, self._run, self._checkpoint = now, stream, run, checkpoint
 
     @property
@@ -293,13 +313,13 @@ class StreamTester:
 
         It is a value of the event time's column; None before there is one.
         """
-        if self._watermark is None or self._time is None:
-            return None
-        return in_order(self._watermark, self._time.type).as_py()
+        times = (each.node.time_type for each in self._inputs.values())
+        time = next((each for each in times if each is not None), None)
+        return None if self._watermark is None or time is None else in_order(self._watermark, time).as_py()
 
     @property
     def late(self) -> list[dict[str, Any]]:
-        """The rows that a window, a merge, an ordered release or a distinct dropped, since they came too late."""
+        """The rows that a window, a merge, an ordered release, a distinct or the query dropped: they came too late."""
         return [row for table in self._late for row in _dicts(table)]
 
     @property
@@ -313,7 +333,7 @@ class StreamTester:
 
         ``_upstream.covered`` is the number of updates that a row represents.
         """
-        return pa.concat_tables([self._empty, *self._left])
+        return pa.concat_tables([self._stream.plan.arrow.empty_table(), *self._left])
 
     def latest(self, *, key: str | Sequence[str] | None = None, event_time: str | None = None) -> list[dict[str, Any]]:
         """Return the newest row of each key, of all rows that have left the last step: what the table would hold.
@@ -326,10 +346,12 @@ class StreamTester:
         Returns
         -------
         list of dict
-            In the order of the key.
+            In the order of the key; all rows if the query's result is a stream.
         """
         rows = self.table
         keys = self._stream.key if key is None else Key.given(key)
+        if not keys:
+            return _dicts(rows)
         time = self._stream.event_time if event_time is None else event_time
         absent = [name for name in (*keys, *([time] if time else [])) if name not in rows.column_names]
         if absent:
@@ -351,14 +373,13 @@ class StreamTester:
             rows = rows.sort_by([(name, "ascending") for name in keys])
         return _dicts(rows)
 
-    @property
-    def _empty(self) -> pa.Table:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return to_arrow_schema(self._stream.schema, timezone="UTC").empty_table()
-
-    def _built(self, steps: Callable[..., object]) -> tuple[UpdateStream, DryRun]:
-        made = steps(*[GivenStream._of(self._inputs[name].node) for name in _parameters(steps)])
+    def _built(self, steps: Callable[..., object] | str) -> tuple[UpdateStream, DryRun | QueryRun]:
+        streams = {name: GivenStream._of(self._inputs[name].node) for name in _parameters(steps, self._inputs)}
+        if isinstance(steps, str):
+            run = QueryRun(steps, streams, self._lateness)
+            plan = Given(run.key, None, from_arrow_schema(run.schema), name="query", promises=False)
+            return GivenStream._of(plan), run
+        made = steps(*streams.values())
         if not isinstance(made, UpdateStream):
             raise OptionError(
                 f"the steps return {type(made).__name__}",
@@ -367,14 +388,12 @@ class StreamTester:
             )
         return made, DryRun(made.plan)
 
-    def _batch(
-        self, at: dt.datetime | None, taking: Callable[[Checkpoint], Mapping[str, Taken]]
-    ) -> list[dict[str, Any]]:
+    def _batch(self, at_us: int | None, taking: Callable[[Checkpoint], Mapping[str, Taken]]) -> list[dict[str, Any]]:
         after = self._checkpoint.copy()
         after.batch += 1
         after.clock_us += _BATCH_US
-        if at is not None:  # a clock that is set back keeps its time
-            after.clock_us = max(self._checkpoint.clock_us, _micros(at))
+        if at_us is not None:  # a clock that is set back keeps its time
+            after.clock_us = max(self._checkpoint.clock_us, at_us)
         taken = dict(taking(after))
         for name, each in self._inputs.items():
             if name not in taken and (silent := each.tick(after)) is not None:
@@ -384,9 +403,6 @@ class StreamTester:
         self._checkpoint = after
         self._heard(given)
         self._malformed += [each.malformed for each in taken.values() if each.malformed is not None]
-        return self._taken(left)
-
-    def _taken(self, left: BatchOutput) -> list[dict[str, Any]]:
         rows, _ = split_punctuation(left.rows)
         self._late += left.late
         self._left.append(rows)
@@ -394,21 +410,33 @@ class StreamTester:
 
     def _heard(self, given: Mapping[str, pa.Table]) -> None:
         """Update the low-watermarks from the inputs' punctuation, as the operators do."""
-        if self._time is None:
-            return
         for name, rows in given.items():
+            plan = self._inputs[name].plan
+            if plan.time is None:
+                continue
             _, punctuation = split_punctuation(rows)
-            punctuation = punctuation.filter(pa.array(~key_mask(punctuation, self._inputs[name].plan.key)))
+            punctuation = punctuation.filter(pa.array(~key_mask(punctuation, plan.key)))
             if punctuation.num_rows:
                 feeds = [f"{name}/{feed}" for feed in system_field(punctuation, "source").to_pylist()]
-                self._bounds.hear(feeds, bounds_in(punctuation.column(self._time.name), ordered).tolist())
+                self._bounds.hear(feeds, bounds_in(punctuation.column(plan.time), ordered).tolist())
         bound = self._bounds.low_watermark
         if is_finite(bound):
             self._watermark = bound
 
 
-def _parameters(steps: Callable[..., object]) -> list[str]:
-    """Return the names of the streams that the steps take."""
+def _of(argument: str, given: Any, name: str) -> Any:
+    """Return an argument for an input."""
+    if isinstance(given, Mapping) and name not in given:
+        raise OptionError(f"{argument}= has no {name!r}", expected="a value for each input", hint=f"add {name!r}")
+    return given[name] if isinstance(given, Mapping) else given
+
+
+def _parameters(steps: Callable[..., object] | str, known: Iterable[str] = ()) -> list[str]:
+    """Return the names of the streams that the steps take; for a query, those that are known."""
+    if isinstance(steps, str):
+        if not known:
+            raise OptionError("a query, and a schema without a name", expected='a mapping: {"buses": "k STRING, …"}')
+        return list(known)
     taken = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(steps).parameters.values()
     names = [each.name for each in parameters if each.kind in taken and each.default is inspect.Parameter.empty]
@@ -417,9 +445,9 @@ def _parameters(steps: Callable[..., object]) -> list[str]:
     return names
 
 
-def _check_inputs(names: Sequence[str], steps: Callable[..., object]) -> None:
+def _check_inputs(names: Sequence[str], steps: Callable[..., object] | str) -> None:
     """Refuse inputs that are not those of the steps."""
-    if set(names) != set(_parameters(steps)):
+    if set(names) != set(_parameters(steps, names)):
         raise OptionError(
             f"inputs called {', '.join(names)} for steps of {', '.join(_parameters(steps))}",
             expected="the names of the parameters of the steps",
@@ -435,7 +463,3 @@ def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
 
 def _micros(at: dt.datetime) -> int:
     return int(event_time_us(pa.chunked_array([pa.array([at])]), None, "UTC")[0])
-
-
-def _moment(us: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(microseconds=us)

@@ -84,7 +84,7 @@ _ALLOWED: dict[str, set[str]] = {
     "language": {"conf", "core", "expressions", "operators"},
     "hosting": {"conf", "storage", "core", "plan", "expressions", "operators", "language", "sink"},
     "api": {"conf", "storage", "core", "datasource", "expressions", "plan", "operators", "language", "hosting", "sink"},
-    "testing": {"conf", "core", "datasource", "expressions", "operators", "plan", "api"},
+    "testing": {"conf", "core", "datasource", "expressions", "operators", "plan", "language", "hosting", "api"},
     "cli": {
         "conf",
         "storage",

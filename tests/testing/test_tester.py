@@ -1,19 +1,27 @@
 """What comes out of the steps of a stream, against answers found by hand."""
 
+import random
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upstream as us
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, OptionError, QueryError, SchemaError
 from upstream.testing import StreamTester
 
 SCHEMA = "k STRING, at TIMESTAMP, v DOUBLE"
 EXACT = us.Watermark.ordered().guarded(confirmations=1)
+GROUPS = "SELECT k, COUNT(*) AS n, SUM(v) AS total FROM s [RANGE 10 MINUTES] GROUP BY k"
+JOINED = "SELECT o.id, o.v, c.name FROM LATEST(orders) o LEFT JOIN LATEST(customers) c ON o.customer = c.customer"
+SCHEMAS = {
+    "orders": "id INT, customer INT, at TIMESTAMP, v INT",
+    "customers": "customer INT, since TIMESTAMP, name STRING",
+}
 
 
 def at(minute: float) -> datetime:
@@ -333,3 +341,88 @@ def test_a_changed_program_is_held_against_the_checkpoint():
     t.restart(lambda s: s.where("v < 5").window("5 minutes").agg(n=us.count()))  # a filter has no state
     t.batch([{"k": "a", "at": at(2), "v": 9}])
     assert [each["n"] for each in t.end()] == [1]
+
+
+def asked(text: str, **more: Any) -> StreamTester:
+    return StreamTester(text, {"s": SCHEMA}, **{"key": "k", "event_time": "at", **more})
+
+
+def answer(text: str, **rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    database = duckdb.connect()
+    for name, each in rows.items():
+        database.register(name, pa.Table.from_pylist(each))
+    return database.sql(text).fetchall()
+
+
+def test_windowed_groups_are_those_of_duckdb_at_each_watermark():
+    draw, t, came = random.Random(7), asked(GROUPS), list[dict[str, Any]]()
+    for low in range(5, 60, 5):
+        rows = [row(draw.choice("abc"), low - 5 + 8 * draw.random(), draw.randrange(9)) for _ in "123"[low % 3 :]]
+        t.batch(rows, punctuation=at(low))
+        came += rows
+        since, until = (f"TIMESTAMPTZ '{each}'" for each in (at(low - 10), at(low)))
+        text = f'SELECT k, count(*), sum(v) FROM came WHERE "at" >= {since} AND "at" < {until} GROUP BY k ORDER BY k'
+        assert [tuple(each.values()) for each in t.latest()] == (answer(text, came=came) if came else [])
+        t.restart()
+    assert not t.late
+
+
+def test_joined_newest_rows_with_deletions_are_those_of_duckdb():
+    draw = random.Random(3)
+    keys, times = {"orders": "id", "customers": "customer"}, {"orders": "at", "customers": "since"}
+    t = StreamTester(JOINED, SCHEMAS, key=keys, event_time=times)
+    came: dict[str, list[dict[str, Any]]] = {"orders": [], "customers": []}
+    for minute in draw.sample(range(200), 80):  # in any order: the newest time counts
+        stream, gone = draw.choice(list(came)), draw.random() < 0.2
+        new = {"orders": {"id": draw.randrange(5), "customer": draw.randrange(3), "at": at(minute), "v": minute}}
+        new["customers"] = {"customer": draw.randrange(3), "since": at(minute), "name": f"n{minute}"}
+        t.batch([new[stream] | ({"_upstream": {"deleted": True}} if gone else {})], into=stream)
+        came[stream].append(new[stream] | {"gone": gone})
+    newest = '(FROM (FROM {0} QUALIFY row_number() OVER (PARTITION BY {1} ORDER BY "{2}" DESC) = 1) WHERE NOT gone)'
+    orders, customers = (newest.format(name, keys[name], times[name]) for name in came)
+    wanted = f"SELECT id, v, name FROM {orders} LEFT JOIN {customers} USING (customer) ORDER BY id"
+    assert [tuple(each.values()) for each in t.latest()] == answer(wanted, **came)
+
+
+def test_a_late_row_is_shown_and_counts_within_the_lateness():
+    for lateness, late, n in ((None, [row("a", 2)], 1), ("5 minutes", [], 2)):
+        t = asked("SELECT k, COUNT(*) AS n FROM s [RANGE 1 HOUR] GROUP BY k", lateness=lateness)
+        assert t.batch([row("a", 1)], punctuation=at(5)) == [{"k": "a", "n": 1}]
+        t.batch([row("a", 2)])
+        assert (t.late, t.latest()) == (late, [{"k": "a", "n": n}])
+
+
+def test_the_clock_advances_a_silent_stream_that_a_query_waits_for():
+    t = asked(GROUPS, watermark={"s": EXACT}, idle="ets", ets_delay="2 seconds")
+    assert t.batch([row("a", 1)], at=at(1)) == []
+    assert t.batch(at=at(2)) == [{"k": "a", "n": 1, "total": 1}]
+
+
+def test_each_batch_emits_all_periods_of_a_stream_of_results():
+    t = asked("SELECT k FROM s [RANGE 10 MINUTES] EMIT PERIODIC INTERVAL '1' SECOND")
+    assert len(t.batch([row("a", 1)], punctuation=at(3))) == 120
+    assert (len(t.end()), len(t.latest()), t.latest()[0]) == (480, 600, {"k": "a", "time": at(1)})
+
+
+def test_a_query_that_fails_leaves_the_state_as_it_was():
+    t = asked("SELECT k, 10 / v AS tenth FROM LATEST(s)")
+    with pytest.raises(QueryError, match="has no value where v = 0"):
+        t.batch([row("a", 1), row("b", 2, 0)])
+    assert t.batch([row("a", 1)]) == [{"k": "a", "tenth": 10.0}]
+
+
+@pytest.mark.parametrize(
+    ("message", "asks"),
+    [
+        (r"no stream, relation or view 'trams'\. What to do: there are: s", lambda: asked("SELECT k FROM trams")),
+        (r"a schema without a name\. Expected: a mapping", lambda: StreamTester(GROUPS, SCHEMA, key="k")),
+        ("key= has no 's'", lambda: asked(GROUPS, key={"t": "k"})),
+        ('do not fit the schema: .*"v"', lambda: asked(GROUPS).batch(pa.table({"k": ["a"], "at": [at(1)]}))),
+        ("with another query", lambda: asked(GROUPS).restart("SELECT k FROM s")),
+        ("a query with tables", lambda: asked(GROUPS, tables={"t": pa.table({"k": ["a"]})})),
+        ("steps with lateness", lambda: made(windows, lateness="1 minute")),
+    ],
+)
+def test_a_query_that_does_not_fit_is_refused(message, asks):
+    with pytest.raises(us.errors.UpstreamError, match=message):
+        asks()
