@@ -34,7 +34,6 @@ from ..operators.joins.plan import JoinPlan
 from ..operators.joins.release.choice import ReleasePlanner
 from ..operators.queue.queue import is_duration
 from ..operators.queue.tick_planner import QueuePlanner
-from ..operators.relations.streams import TOMBSTONE
 from ..operators.runtime.pack import INTERVAL, WEIGHT
 from ..operators.runtime.ticks import FlushPlanner, TickPlanner
 from ..operators.shards import sharded
@@ -224,8 +223,8 @@ def _result(frames: list[bytes]) -> pa.Table:
 
 def _late(letters: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return late rows as the stream had them."""
-    gone = letters.column(DELETED if DELETED in letters.column_names else TOMBSTONE).to_numpy()
-    zeros = np.zeros(len(gone), dtype=np.int64)
+    gone = letters.column(DELETED).to_numpy() if DELETED in letters.column_names else None
+    zeros = np.zeros(letters.num_rows, dtype=np.int64)
     system = system_array(source="", seq=zeros, arrival_us=zeros, deleted=gone)
     return letters.append_column(SYSTEM, system).select(schema.names)
 

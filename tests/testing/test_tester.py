@@ -392,6 +392,18 @@ def test_a_late_row_is_shown_and_counts_within_the_lateness():
         assert (t.late, t.latest()) == (late, [{"k": "a", "n": n}])
 
 
+def test_late_rows_are_deletions_or_come_after_forgotten_ones():
+    gone = {"_upstream": {"deleted": True}}
+    t = asked("SELECT k, v FROM s [RANGE 1 HOUR]")
+    t.batch(punctuation=at(5))
+    t.batch([row("a", 2) | gone])
+    assert t.late == [row("a", 2) | gone]
+    t = asked("SELECT k, v FROM LATEST(s)")
+    t.batch([row("a", 2) | gone], punctuation=at(5))
+    assert t.batch([row("a", 1)]) == []
+    assert t.late == [row("a", 1)]
+
+
 def test_the_clock_advances_a_silent_stream_that_a_query_waits_for():
     t = asked(GROUPS, watermark={"s": EXACT}, idle="ets", ets_delay="2 seconds")
     assert t.batch([row("a", 1)], at=at(1)) == []
@@ -419,6 +431,7 @@ def test_a_query_that_fails_leaves_the_state_as_it_was():
         ("key= has no 's'", lambda: asked(GROUPS, key={"t": "k"})),
         ('do not fit the schema: .*"v"', lambda: asked(GROUPS).batch(pa.table({"k": ["a"], "at": [at(1)]}))),
         ("with another query", lambda: asked(GROUPS).restart("SELECT k FROM s")),
+        ("cannot be corrected", lambda: asked("SELECT k FROM LATEST(s)", lateness="1 minute")),
         ("a query with tables", lambda: asked(GROUPS, tables={"t": pa.table({"k": ["a"]})})),
         ("steps with lateness", lambda: made(windows, lateness="1 minute")),
     ],
