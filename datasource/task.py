@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ..conf.errors import MalformedRowError
 from ..core.feedback.checkpoint_layout import times_folder
+from ..core.feedback.lanes import NEWEST
 from ..core.feedback.reports import BATCH_PROPERTY, RowSample, sample_folder, task_property, write_report
 from ..core.rows.event_times import time_scalar
 from ..core.rows.system_column import SYSTEM, system_array
@@ -109,7 +110,9 @@ class Reading:
         marks: list[ShapedRows] = []
         look = TaskLook(self.options, task.states)
         rows = self._rows(task, malformed, marks, look)
-        if self.options.coalesce:
+        # By the same order: in a feed, later rows have greater sequence numbers.
+        by_time = not self.options.sequence and NEWEST.get() == (tuple(self.options.key), self.options.time)
+        if self.options.coalesce or by_time:
             rows = coalesced(rows, self.options.key, self.options.sequence)
         wanted = 0 if task.sample is None else task.sample[1]
         head: list[pa.RecordBatch] = []

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.deep_stack import on_deep_stack
-from ..core.feedback.lanes import LANE, Lane
+from ..core.feedback.lanes import LANE, NEWEST, Lane
 from ..core.rows.columns import columns_at
 from ..core.rows.event_times import NO_TIME, UTC_TIMES, TimeFormat, event_time_us, times_as
 from ..core.rows.exact_integers import Int64s
@@ -220,15 +220,16 @@ class ScanStep:
         self._given = given  # of event times that are dates or numbers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        plan: HostPlan | None = None
-        newest: NewestSoFar[pa.Table] | None = None
-        lane: Lane = "both"
+        plan, lane = self._plans(self._commands().version), LANE.get()
+        newest = None if lane == "every" else self._held(plan)
+        if newest is not None and (lane == "newest" or not plan.readers(self.stream)[1]):
+            stream = plan.stream(self.stream)
+            NEWEST.set((stream.key, stream.event_time))
+        came = False
         for table in some_at_once(batches):
-            if plan is None:
-                plan, lane = self._plans(self._commands().version), LANE.get()
-                newest = None if lane == "every" else self._held(plan)
+            came = True
             yield on_deep_stack(functools.partial(self._scanned, table, plan, newest, lane))
-        if plan is not None and newest is not None:
+        if came and newest is not None:
             for rows in some_at_once(iter(newest.newest().to_batches())):
                 yield on_deep_stack(functools.partial(self._sent, rows, plan, newest=True))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Literal
+
+import pyarrow as pa
 
 from ...storage.folder import TableFolder
 from .checkpoint_layout import LANES
@@ -17,6 +19,20 @@ Lane = Literal["both", "newest", "every"]
 
 LANE: ContextVar[Lane] = ContextVar("LANE", default="both")
 """The lane of the task that reads, for the step that sends its rows."""
+
+NEWEST: ContextVar[tuple[tuple[str, ...], str] | None] = ContextVar("NEWEST", default=None)
+"""The key and the event time by which the task may read only each key's newest row; None for all rows.
+
+The step that sends the rows sets it before it takes the first one. So it also holds for the query's version, which the
+planner of the task does not have.
+"""
+
+
+def every_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches, all rows of which are read: a step that follows may drop or change some."""
+    NEWEST.set(None)
+    yield from batches
+
 
 LANE_FIGURES = "lanes"
 """The member of a source's end offset with the figures of its lanes.

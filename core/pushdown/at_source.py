@@ -15,6 +15,7 @@ import pyarrow as pa
 from ...conf.errors import OptionError, SchemaError
 from ...conf.locations import is_remote
 from ...conf.options import boolean
+from ..feedback.lanes import every_row
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.
         return pa.RecordBatch.from_arrays(cast, schema=schema)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return step(given(batch) for batch in (batches if earlier is None else earlier(batches)))
+        return step(given(batch) for batch in (batches if earlier is None else earlier(every_row(batches))))
 
     return run
 

@@ -103,12 +103,14 @@ class Arrangement:
 
 _ROWS = 4096
 _SMALL_PAGES = 16
+_MOST_ROWS = 1 << 17  # of a page: the JVM holds several copies of a value that it stores
 
 
 class DueRows:
     """Rows by the time at which they are due.
 
-    Each step adds one page. Many small pages are merged into few and sorted by time, so a step reads few of them.
+    Each step adds a page, or several of neighbouring times if it has very many rows. Many small pages are merged into
+    few and sorted by time, so a step reads few of them.
     """
 
     def __init__(self, store: Store, kind: str, schema: pa.Schema, saved: Any) -> None:
@@ -148,7 +150,10 @@ class DueRows:
     def add(self, rows: pl.DataFrame) -> None:
         if rows.height == 0:
             return
-        self._append(conformed(rows, self._dtypes))
+        if rows.height > _MOST_ROWS:
+            rows = rows.sort(TIME, maintain_order=True)
+        for begin in range(0, rows.height, _MOST_ROWS):
+            self._append(conformed(rows.slice(begin, _MOST_ROWS), self._dtypes))
         small = [page for page in self._pages if page[3] < _ROWS // 2]
         if len(small) > _SMALL_PAGES:
             together = pl.concat([self._load(page) for page in small])

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from ...conf.column_names import quoted
 from ...conf.errors import SchemaError, calling
+from ...core.feedback.lanes import every_row
 from ...core.pushdown.at_source import at_source
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.system_column import SYSTEM, passing_mask
@@ -35,6 +36,7 @@ class ChainedSteps:
     steps: Sequence[ArrowStep]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batches = every_row(batches)
         for step in self.steps:
             batches = step(batches)
         return batches

@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections import Counter
+from contextvars import copy_context
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.control import ControlChange, ControlLog
-from upstream.core.feedback.lanes import LANE_FIGURES, LaneReader, StreamLanes, write_lanes
+from upstream.core.feedback.lanes import LANE_FIGURES, NEWEST, LaneReader, StreamLanes, write_lanes
+from upstream.core.rows.key import Key
+from upstream.core.rows.system_column import SYSTEM
 from upstream.datasource import lanes as lanes_module
 from upstream.datasource.connectors.contract import Limit, Range, joined
 from upstream.datasource.planner import BatchPlanner
@@ -281,3 +285,29 @@ def test_ranges_that_adjoin_are_one_with_the_arrivals_of_both():
         assert joined(text(0, 10), other) is None
     groups = Range("a", {"path": "p", "groups": [0, 2]}, 7, 5)
     assert joined(groups, groups) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "sequence", "times"),
+    [
+        ((("k",), "us"), Key(), [5, 4]),
+        ((("k",), "us"), Key(("us",)), [3, 5, 1, 4]),
+        ((("k",), "other"), Key(), [3, 5, 1, 4]),
+        (None, Key(), [3, 5, 1, 4]),
+    ],
+)
+def test_a_task_reads_newest_rows_alone_where_the_steps_behind_allow_it_by_the_same_order(allowed, sequence, times):
+    driver = Driver("f", sequence=sequence)
+    for key, time in zip("xxxy", [3, 5, 1, 4], strict=True):
+        driver.send("f", time, key=key)
+    tasks = driver.tasks()
+    assert tasks is not None
+    reading = Reading(driver.options, driver.shape, driver.connector, "unused")
+
+    def read():
+        NEWEST.set(allowed)
+        return pa.Table.from_batches(reading.read(tasks[0]))
+
+    rows = copy_context().run(read)
+    found = [(row["us"], row[SYSTEM]["covered"]) for row in rows.to_pylist() if not row[SYSTEM]["punctuation"]]
+    assert found == [(time, {5: 3, 4: 1}[time] if len(times) == 2 else 1) for time in times]

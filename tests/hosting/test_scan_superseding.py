@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import ExitStack
+from contextvars import copy_context
 from datetime import timedelta
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ from kit.continuous import BUSES, EPOCH
 from kit.hosting import Tables, Versions, frame, result_table, scanned
 from kit.local_host import LocalHost
 
+from upstream.core.feedback.lanes import LANE, NEWEST
 from upstream.core.rows import frames, newest
 from upstream.core.rows.frames import from_frame
 from upstream.core.rows.system_column import SYSTEM
@@ -20,6 +22,7 @@ from upstream.hosting import host_plan
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import Command
 from upstream.hosting.scan import ScanStep, in_order, oldest_arrival, rows_of
+from upstream.operators.runtime.steps import ChainedSteps
 
 VIEWS = {
     "all": (1, "SELECT * FROM LATEST(buses)"),
@@ -149,3 +152,30 @@ def test_a_window_beside_it_gets_every_row():
 def test_the_newest_is_by_time_then_sequence_then_arrival_then_feed(one, other):
     for rows in ([one, other], [other, one]):
         assert sent(list(enumerate(rows)), ONE).column("speed").to_pylist() == [rows.index(one)]
+
+
+@pytest.mark.parametrize(
+    ("views", "lane", "before", "allowed"),
+    [
+        (ONE, "both", (), (("vehicle_id",), "timestamp")),
+        ({**ONE, **WINDOW}, "newest", (), (("vehicle_id",), "timestamp")),
+        ({**ONE, **WINDOW}, "both", (), None),
+        (ONE, "every", (), None),
+        (ONE, "both", (iter,), None),
+    ],
+)
+def test_a_task_may_read_only_newest_rows_if_all_its_readers_take_them_as_they_are(views, lane, before, allowed):
+    step = ScanStep(lambda: Command(0, 1), HostPlans(Versions({1: views}), [0]), "buses")
+    seen = []
+
+    def source():
+        seen.append(NEWEST.get())
+        yield from table_of([]).to_batches()
+
+    def run():
+        LANE.set(lane)
+        NEWEST.set(None)
+        list(ChainedSteps((*before, step))(source()) if before else step(source()))
+
+    copy_context().run(run)
+    assert seen == [allowed]
