@@ -12,8 +12,7 @@ import pyarrow as pa
 from ...core.rows.exact_integers import Int64s, Mask
 from ..aggregates.parts import sort_keys
 from .arrangement import OperatorState
-from .join import check_keys
-from .operator import Evaluable, Operator, with_columns
+from .operator import Evaluable, Operator, check_keys, with_columns
 from .ordered_rows import row_ranks
 from .ordered_values import ROWS_OF_ONE, Buckets, BucketsAround, OrderedBuckets, groups_of
 from .zsets import OLD, WEIGHT, Span, Steps, columns_of, delta_frame, expanded, numbered

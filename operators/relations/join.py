@@ -12,13 +12,13 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import QueryError, SchemaError
+from ...conf.errors import QueryError
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..state.key_runs import PlaceRanges, UInt64s, is_among
 from .arrangement import OperatorState
 from .multiplicities import KeyedRows
 from .newest import NewestByArrival, NewestWindow
-from .operator import Evaluable, Operator, RowOperator, needed
+from .operator import Evaluable, Operator, RowOperator, check_keys, needed
 from .plan.periods import Partners
 from .zsets import (
     OLD,
@@ -37,18 +37,6 @@ from .zsets import (
     places_among,
     width_of,
 )
-
-
-def check_keys(on: Sequence[tuple[Evaluable, Evaluable]]) -> None:
-    """Raise SchemaError if keys that are compared have different types."""
-    for one, two in on:
-        if one.type != two.type:
-            raise SchemaError(
-                f"a join compares {one.type} with {two.type}",
-                expected="keys of one type",
-                hint="cast one of them",
-            )
-
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 import polars as pl
 import pyarrow as pa
 
-from ...conf.errors import CheckpointError, TableError
+from ...conf.errors import CheckpointError, SchemaError, TableError
 from ...expressions.compile import compiled
 from ...expressions.nodes import Expression, Field, fields
 from .arrangement import DueRows
@@ -169,3 +169,14 @@ def _computed(expression: Expression, text: str, schema: pa.Schema) -> Evaluable
     evaluate = compiled(expression, schema).evaluate
     column = expression.name if isinstance(expression, Field) else None
     return Evaluable(evaluate, fields(expression), expression.type, column, text)
+
+
+def check_keys(on: Sequence[tuple[Evaluable, Evaluable]]) -> None:
+    """Raise SchemaError if keys that are compared have different types."""
+    for one, two in on:
+        if one.type != two.type:
+            raise SchemaError(
+                f"a join compares {one.type} with {two.type}",
+                expected="keys of one type",
+                hint="cast one of them",
+            )
