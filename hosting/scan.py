@@ -308,7 +308,7 @@ def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
     if route.shard is not None:
         out.put(route.shard, control, to_frame(sent))
         return
-    frame = pl.from_arrow(sent)
+    frame = pl.from_arrow(rows.select(route.stream.schema.names))  # what is sent has other numbers
     assert isinstance(frame, pl.DataFrame)
     try:
         shard = shards_of(frame, route.by, route.stream.schema, shards)

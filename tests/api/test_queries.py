@@ -7,6 +7,7 @@ from kit.registries import COUNTS, FAST, OF_FAST
 import upstream as us
 from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError, TableError
 from upstream.core.rows.key import Key
+from upstream.hosting.edits import default_shards
 from upstream.hosting.journal import Journal
 from upstream.testing.inputs import Input
 
@@ -33,7 +34,7 @@ def test_a_stream_is_defined_by_its_columns(queries, tmp_path):
     assert (found.schema.names, types) == (
         ["vehicle_id", "route_id", "speed", "timestamp"], ["string", "string", "double", "timestamp[us, tz=UTC]"],
     )  # fmt: skip
-    assert (settings.to, settings.shards) == (str(tmp_path / "lake"), 8)
+    assert (settings.to, settings.shards) == (str(tmp_path / "lake"), default_shards())
     queries.source("trade", stream(), updates=False)
     assert Journal(str(tmp_path / "cp")).settings().stream("trade").updates is False
 
@@ -64,7 +65,7 @@ def test_queries_come_and_go(queries, tmp_path):
 
 def test_a_program_that_starts_again_changes_nothing(queries, tmp_path):
     for _ in range(2):
-        again = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake", shards=8)
+        again = us.queries(checkpoint=tmp_path / "cp", to=tmp_path / "lake", shards=default_shards())
         again.source("buses", stream())
         again.create_view("fast", FAST)
         again.create("q", OF_FAST)

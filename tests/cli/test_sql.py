@@ -126,7 +126,7 @@ def test_statements_without_rows_change_a_job_that_runs_elsewhere(tmp_path):
     assert [line.split()[0] for line in done("sql", "\\d", *job).splitlines()[-3:]] == ["fast", "q", "h"]
     assert json.loads(done("status", checkpoint, "--json").splitlines()[0]) == {
         "name": "q", "text": OF_FAST, "weight": 2.0, "active": False, "reason": None,
-        "complete_from": None, "staleness": None, "committed_at": None, "waiting": None,
+        "complete_from": None, "late": 0, "staleness": None, "committed_at": None, "waiting": None,
     }  # fmt: skip
     assert done("status", checkpoint).splitlines()[2].split()[:3] == ["h", "1", "yes"]
     version = Journal(checkpoint).version()

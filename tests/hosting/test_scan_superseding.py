@@ -17,11 +17,13 @@ from kit.local_host import LocalHost
 from upstream.core.feedback.lanes import LANE, NEWEST
 from upstream.core.rows import frames, newest
 from upstream.core.rows.frames import from_frame
-from upstream.core.rows.system_column import SYSTEM
+from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
 from upstream.hosting import host_plan
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import Command
 from upstream.hosting.scan import ScanStep, in_order, oldest_arrival, rows_of
+from upstream.language import Catalog
+from upstream.operators.relations.plan.nodes import Stream
 from upstream.operators.runtime.steps import ChainedSteps
 
 VIEWS = {
@@ -179,3 +181,20 @@ def test_a_task_may_read_only_newest_rows_if_all_its_readers_take_them_as_they_a
 
     copy_context().run(run)
     assert seen == [allowed]
+
+
+def test_a_key_of_numbers_goes_to_the_same_shard_with_every_batch():
+    schema = pa.schema([("id", pa.int64()), ("at", TIMESTAMP)])
+    numbers = Stream("numbers", schema, ("id",), "at", updates=True)
+    versions = Versions({1: {"all": (1, "SELECT id FROM LATEST(numbers)")}}, catalog=Catalog().with_stream(numbers))
+    step = ScanStep(lambda: Command(0, 1), HostPlans(versions, [0, 1]), "numbers")
+
+    def shards(*keys):
+        batch = scanned(numbers, frame(numbers, [(key, EPOCH) for key in keys]), [1] * len(keys))
+        rows = [row for each in step(iter(batch.to_batches())) for row in each.to_pylist()]
+        sent = [(row["slot"], in_order([from_frame(row["frame"])])) for row in rows if row["frame"] is not None]
+        return {key: slot for slot, part in sent for key in part.column("id").to_pylist()}
+
+    together = shards(*range(20))
+    assert set(together.values()) == {0, 1}
+    assert [shards(key)[key] for key in range(20)] == [together[key] for key in range(20)]

@@ -28,7 +28,7 @@ from upstream.hosting.edits import declare, record, refresh
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.job import HostedBatches
 from upstream.hosting.journal import Change, Journal, Settings
-from upstream.hosting.messages import command_of_batch
+from upstream.hosting.messages import Command, command_of_batch
 from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports
 from upstream.hosting.table_merge import GivenForTables, MergeInShard
@@ -84,6 +84,10 @@ class Frame:
 
 
 _LEFT = PACKED
+
+
+def _same(command: Command) -> Command:
+    return command
 
 
 def _slot(left: OutputRow) -> int:
@@ -195,9 +199,7 @@ class HostProcess:
             raise MismatchError(f"batch {number} gave other rows when it was run again")
         MACHINE.reached("STATE_KEPT")
         rows = [{"slot": _slot(each), "frame": each.frame, "control": each.leaving.control()} for each in left]
-        merge = MergeInShard(
-            functools.partial(command_of_batch, str(self.checkpoint), number), self.plans, GivenForTables()
-        )
+        merge = MergeInShard(functools.partial(_same, command), self.plans, GivenForTables())
         frame: Any = Frame([pa.RecordBatch.from_pylist(rows, schema=_LEFT)], self._chance, merge)
         self._batches(frame, command.batch)
         del self._states[number + 1 :]
