@@ -70,7 +70,7 @@ class CountingStore:
         self._store.remove(kind, page)
 
 
-LAYOUT = 1
+LAYOUT = 2
 """The layout of all states. It changes with each release that reads or writes any of them in another way."""
 
 
