@@ -177,7 +177,7 @@ def test_what_a_stage_saves_is_there_in_the_next_batch():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "message"), [("plan", {"shards": "3"}, "shards '3', now '2'"), ("layout", 0, "layout 0, now 1")]
+    ("key", "value", "message"), [("plan", {"shards": "3"}, "shards '3', now '2'"), ("layout", 0, "layout 0, now 2")]
 )
 def test_the_state_of_other_shards_or_of_another_version_is_refused(key, value, message):
     store = DictStore()

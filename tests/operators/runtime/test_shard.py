@@ -63,9 +63,9 @@ def test_a_state_of_another_plan_or_version_is_refused(case):
         with pytest.raises(CheckpointError, match="with another"):
             case.shard(store, other)
     head = store.values["head", 0]
-    assert b'"layout": 1' in head
-    store.values["head", 0] = head.replace(b'"layout": 1', b'"layout": 7')
-    with pytest.raises(CheckpointError, match=r"another version .* layout 7, now 1"):
+    assert b'"layout": 2' in head
+    store.values["head", 0] = head.replace(b'"layout": 2', b'"layout": 7')
+    with pytest.raises(CheckpointError, match=r"another version .* layout 7, now 2"):
         case.shard(store)
 
 
