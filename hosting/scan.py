@@ -22,7 +22,7 @@ from ..core.rows.newest import NewestPerKey, NewestSoFar, key_codes
 from ..core.rows.sort_keys import ordered, places
 from ..core.rows.system_column import DELETED, SYSTEM, TIMESTAMP, deleted_mask, system_field, with_system_fields
 from ..core.watermark.bounds import bounds_in
-from ..expressions.nodes import Expression
+from ..expressions.nodes import Expression, fields
 from ..operators.relations.operator import FAILURES, computed, reason_of
 from ..operators.relations.plan.nodes import Stream
 from ..operators.relations.queue_project import ARRIVAL
@@ -308,7 +308,8 @@ def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
     if route.shard is not None:
         out.put(route.shard, control, to_frame(sent))
         return
-    frame = pl.from_arrow(rows.select(route.stream.schema.names))  # what is sent has other numbers
+    # Not of what is sent, which has other numbers; text costs a conversion, so none but what the shard depends on.
+    frame = pl.from_arrow(rows.select(sorted(frozenset[str]().union(*map(fields, route.by)))))
     assert isinstance(frame, pl.DataFrame)
     try:
         shard = shards_of(frame, route.by, route.stream.schema, shards)
