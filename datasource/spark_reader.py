@@ -22,7 +22,7 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import dead_letters_folder, has_begun
-from ..core.feedback.lanes import LANE, NEWEST, LaneReader
+from ..core.feedback.lanes import LANE, LaneReader
 from ..core.feedback.offsets import OffsetBook
 from ..core.pushdown.source_steps import parse_steps
 from ..core.rows.key import Key
@@ -179,12 +179,10 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         task = cast("_TaskPartition", partition).task
         rows = self._reading.read(task)
         LANE.set(task.lane)
-        NEWEST.set(None)
         try:
             yield from rows if self._steps is None else self._steps.step()(rows)
         finally:
             LANE.set("both")
-            NEWEST.set(None)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._plan().commit(end)

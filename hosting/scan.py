@@ -226,9 +226,12 @@ class ScanStep:
             stream = plan.stream(self.stream)
             NEWEST.set((stream.key, stream.event_time))
         came = False
-        for table in some_at_once(batches):
-            came = True
-            yield on_deep_stack(functools.partial(self._scanned, table, plan, newest, lane))
+        try:
+            for table in some_at_once(batches):
+                came = True
+                yield on_deep_stack(functools.partial(self._scanned, table, plan, newest, lane))
+        finally:
+            NEWEST.set(None)  # the next task of the process may have other readers, or none that sets it
         if came and newest is not None:
             for rows in some_at_once(iter(newest.newest().to_batches())):
                 yield on_deep_stack(functools.partial(self._sent, rows, plan, newest=True))

@@ -23,8 +23,8 @@ LANE: ContextVar[Lane] = ContextVar("LANE", default="both")
 NEWEST: ContextVar[tuple[tuple[str, ...], str] | None] = ContextVar("NEWEST", default=None)
 """The key and the event time by which the task may read only each key's newest row; None for all rows.
 
-The step that sends the rows sets it before it takes the first one. So it also holds for the query's version, which the
-planner of the task does not have.
+The step that sends the rows sets it before it takes the first one, and resets it after the last. So it also holds for
+the query's version, which the planner of the task does not have.
 """
 
 

@@ -120,6 +120,8 @@ def test_a_lag_changes_no_result_and_queries_of_newest_rows_have_none(tmp_path_f
     assert job.tables.late == other.tables.late
     for query in range(1, 6):
         assert job.tables.contents(query) == other.tables.contents(query), query
+    sent = Counter(f"v{row[0]}" for left, right, _ in steps for row in (*left, *right))
+    assert sum(sent.values()) == job.tables.late["buses"] + sum(n for _, n in job.tables.contents(4))
     assert job.tables.contents(11) == other.tables.contents(11)
     # A window query that begins in the lag has all windows from the time on that it promises.
     if (since := job.tables.begun.get(10, AFTER_ALL)) is not None:
