@@ -590,5 +590,5 @@ def _answered(bench: Bench, request: Request) -> dict[str, Any]:
         _, _, layout = recorded_layout(table.location, table.storage)
         kinds = zip(layout.key, layout.key_types, strict=True)
         return {"key": [{"name": name, "type": str(kind)} for name, kind in kinds], "event_time": layout.time}
-    answer = explain_key(table.location, given, storage=table.storage, checkpoint=table.checkpoint)
+    answer = explain_key(table.location, given, storage=table.storage, checkpoint=table.checkpoint, seconds=_SECONDS)
     return answer.to_json()

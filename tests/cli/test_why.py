@@ -7,6 +7,8 @@ from kit.sink import Sink
 
 from .in_process import done, refused
 
+UNLIMITED = ("--seconds", "inf")
+
 
 @pytest.fixture
 def sink(tmp_path):
@@ -17,7 +19,7 @@ def sink(tmp_path):
 
 
 def test_a_row_and_its_earlier_version(sink):
-    first, sentence, *lines = done("why", sink.path, "1").splitlines()
+    first, sentence, *lines = done("why", sink.path, *UNLIMITED, "1").splitlines()
     assert first == "k=1: present"
     assert sentence == "Batch 1 committed the row in version 2, at 2023-11-14 22:13:20.000 UTC."
     assert "row: k=1, t=20, v=c" in lines
@@ -26,9 +28,9 @@ def test_a_row_and_its_earlier_version(sink):
 
 
 def test_as_json_and_a_key_that_is_not_there(sink):
-    found = json.loads(done("why", sink.path, "k=2", "--json"))
+    found = json.loads(done("why", sink.path, *UNLIMITED, "k=2", "--json"))
     assert (found["verdict"], found["row"]["v"], found["version"]) == ("present", "b", 2)
-    assert done("why", sink.path, "3").splitlines()[0] == "k=3: unknown"
+    assert done("why", sink.path, *UNLIMITED, "3").splitlines()[0] == "k=3: unknown"
 
 
 def test_a_broker_is_read_up_to_an_offset(sink):
@@ -38,7 +40,7 @@ def test_a_broker_is_read_up_to_an_offset(sink):
     }  # fmt: skip
     (sink.checkpoint / "offsets").mkdir()
     (sink.checkpoint / "offsets" / "0").write_text("\n".join(["v1", "{}", json.dumps(offset)]))
-    lines = done("why", sink.path, "3").splitlines()
+    lines = done("why", sink.path, *UNLIMITED, "3").splitlines()
     assert lines[1] == "The search found no row of the key, and was not complete."
     assert lines[2] == "read: prices-0 up to offset 12"
 
