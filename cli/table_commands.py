@@ -499,7 +499,7 @@ def set_controls(
 ) -> None:
     """Change settings of a query while it runs, from its next batch on, or print them.
 
-    A queue has a budget, a source limits of a batch, the sink a target and maintenance, a hosted query a weight.
+    A queue and a view with one have a budget, a source limits of a batch, the sink a target, a hosted query a weight.
     A batch that is repeated after a crash has the same settings again.
 
     [bold]upstream set ./latest queue.budget=20000 sink.target='p99 < 10 s'[/bold]

@@ -26,7 +26,7 @@ from ..operators.queue.tick_planner import QueuePlanner
 from ..operators.runtime.ticks import TickPlanner, TickSource
 from ..storage.folder import folder_at
 from .journal import Journal
-from .messages import QUEUES, TICK, offset_of
+from .messages import PAUSED, QUEUES, TICK, offset_of
 from .registry import RegisteredQuery, RegistryTexts
 from .reports import HostReport, QueryReport, Reports
 
@@ -240,7 +240,10 @@ class CommandPlanner:
         return self._behind
 
     def _queues(self, start: Mapping[str, Any], version: int, now_us: int) -> dict[str, Any]:
-        """Return the offsets of the next ticks of the queues; as they are for those in which no row may be served."""
+        """Return the offsets of the next ticks of the queues; as they are for those in which no row may be served.
+
+        The tick that pauses a queue ends its last batch, so the pause does not count as the batch's duration.
+        """
         planned: dict[str, Any] = {}
         for each in self._running(version):
             if not each.queue:
@@ -252,7 +255,12 @@ class CommandPlanner:
                 functools.partial(read_reports, folder, ServiceReport), *rule[:3],
             )  # fmt: skip
             before = start.get(str(each.id)) or planner.initial()
-            planned[str(each.id)] = planner.plan(before, now_us)
+            if each.active:
+                awake = {name: value for name, value in before.items() if name != PAUSED}
+                planned[str(each.id)] = planner.plan(awake, now_us)
+                continue
+            rest = {"now_us": max(now_us, before["now_us"]), "shares": [0] * len(self._slots), PAUSED: True}
+            planned[str(each.id)] = before if PAUSED in before else {**before, "tick": before["tick"] + 1, **rest}
         return planned
 
     def _running(self, version: int) -> list[RegisteredQuery]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _CHECKPOINT = "upstream_queries"
 QUEUES = "queues"
 """The member of a command's offset with those of the queues of queries, by incarnation."""
+PAUSED = "paused"
+"""The member of a queue's offset that is True while its view is paused with its state: no row is released."""
 
 TICK = '{"kind":"tick"}'
 """The control that makes a shard of the first stage run without rows. Its instructions are in the batch's command."""
@@ -54,7 +56,7 @@ class Command:
         if tick is None:
             return None
         budget, cost_s = tick["budget"], BatchCost(**tick["cost"]).per_row
-        even = ALL if budget is None else max(1, -(-budget // shards))
+        even = 0 if PAUSED in tick else ALL if budget is None else -(-budget // shards)
         share = tick["shares"][shard] if tick["shares"] else None
         # A row costs a shard more by the factor `shards`, since all shards share the machine.
         return Control(tick["now_us"], share, cost_s * shards or None, kept={"budget": even})

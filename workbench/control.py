@@ -13,6 +13,7 @@ from ..conf.units import now_us
 from ..core.feedback.checkpoint_layout import queue_folder
 from ..core.feedback.control import (
     ATTRIBUTES,
+    AUTO,
     CONTROL,
     JOB,
     NO_LIMIT,
@@ -24,6 +25,7 @@ from ..core.feedback.control import (
     ControlConflictError,
     ControlLog,
     ControlValue,
+    QueueBudget,
     Taken,
     checked_value,
     newest_record,
@@ -32,7 +34,7 @@ from ..core.feedback.control import (
 from ..core.feedback.offsets import journaled_offsets
 from ..core.feedback.reports import QueueReport, RowSample, read_reports, sample_folder
 from ..hosting.journal import Change, Journal
-from ..hosting.registry import RegistryTexts
+from ..hosting.registry import RegisteredQuery, RegistryTexts
 from ..sink.table.table import recorded_options
 from ..storage.folder import TableFolder
 from .jobs import hosted_jobs
@@ -50,7 +52,7 @@ __all__ = ["ControlTables", "control_tables", "routes"]
 
 _HISTORY = 200
 _QUERY = "query/"
-_WEIGHT, _PAUSED = "weight", "paused"
+_WEIGHT, _PAUSED, _BUDGET = "weight", "paused", "budget"
 _BY = 80
 
 
@@ -158,16 +160,17 @@ class ControlTables:
         if attribute not in known or known[attribute]["mode"] != "live":
             live = ", ".join(name for name, each in known.items() if each["mode"] == "live")
             mode = known.get(attribute, {}).get("mode")
+            hint = f"{known[attribute]['why']} Give it at a restart of the query" if mode == "restart" else ""
             raise OptionError(
                 f"{attribute!r} of {entity['id']} cannot be changed while the query runs",
                 expected=f"one of {live}" if live else "an entity with live attributes",
-                hint=f"{known[attribute]['why']} Give it at a restart of the query" if mode == "restart" else "",
+                hint=_NO_QUEUE if attribute == _BUDGET and entity["kind"] == "query" else hint,
             )
         version = entity["version"] if seen is None else seen
         if entity["id"].startswith(_QUERY):
             from ..hosting.edits import record  # it binds queries, which weighs more than all else here
 
-            query = entity["id"].removeprefix(_QUERY)
+            query = self._queries()[entity["id"].removeprefix(_QUERY)]
             record(self._checkpoint.location, _query_change(query, attribute, value, by[:_BY]), version)
         else:
             setting = checked_value(entity["id"], attribute, value)
@@ -280,7 +283,9 @@ class ControlTables:
                 live = _live(duration.name, value, duration.unit, duration.expected)
                 shards = [] if settings is None else [_fixed("shards", settings.shards)]
                 yield {"id": "job", "kind": "job", "title": "", "attributes": [live, *shards]}
-        for query in RegistryTexts().after(self._edits).entries.values():
+        (budget,) = (each for each in ATTRIBUTES["queue"] if each.name == _BUDGET)
+        for query in self._queries().values():
+            rows = query.queue and [_live(_BUDGET, query.queue.get(_BUDGET, AUTO), budget.unit, budget.expected)]
             yield {
                 "id": f"{_QUERY}{query.name}",
                 "kind": "query",
@@ -288,9 +293,13 @@ class ControlTables:
                 "attributes": [
                     _live(_WEIGHT, query.weight, "", "a number above 0"),
                     _live(_PAUSED, not query.active, "", "true or false"),
+                    *rows,
                     _fixed("buckets", query.buckets, _LAYOUT),
                 ],
             }
+
+    def _queries(self) -> Mapping[str, RegisteredQuery]:
+        return RegistryTexts().after(self._edits).entries
 
     def _control_changes(self) -> list[AttributeChange]:
         taken = {each["id"]: each["taken"] for each in self._taken()}
@@ -322,7 +331,7 @@ class ControlTables:
         yield {"id": SINK, "taken": () if newest is None else newest["taken"]}
 
     def _query_changes(self) -> list[AttributeChange]:
-        """Return the changes of weights, and of whether queries run, from the journal of the registry."""
+        """Return the changes of weights and budgets, and of whether queries run, from the journal of the registry."""
         times = self._journal.times_us()
         commands: list[Taken] = [each["taken"] for each in self._offsets if "served" in each and "taken" in each]
         taken: Taken = commands[0] if commands else ()
@@ -344,16 +353,28 @@ class ControlTables:
 
 
 def _values(change: Change) -> Iterable[tuple[str, Any]]:
-    if change.kind == "create":
-        return (_WEIGHT, 1.0 if change.weight is None else change.weight), (_PAUSED, change.active is False)
     if change.kind in ("activate", "deactivate", "fail"):
         return ((_PAUSED, change.kind != "activate"),)
-    return ((_WEIGHT, change.weight),) if change.kind == "alter" and change.weight is not None else ()
+    if change.kind not in ("create", "alter"):
+        return ()
+    created = change.kind == "create"
+    weight = 1.0 if change.weight is None and created else change.weight
+    given = ((_PAUSED, change.active is False),) if created else ()
+    return (
+        *(() if weight is None else ((_WEIGHT, weight),)),
+        *given,
+        *([(_BUDGET, change.queue.get(_BUDGET, AUTO))] if change.queue else []),
+    )
 
 
-def _query_change(query: str, attribute: str, value: object, by: str) -> Change:
+def _query_change(registered: RegisteredQuery, attribute: str, value: object, by: str) -> Change:
     """Return the change that gives an attribute of a hosted query a new value."""
+    query = registered.name
     text = str(value).strip().lower()
+    if attribute == _BUDGET:
+        if value is None:
+            raise OptionError("budget=default", expected="a budget: a view has the last one that was set")
+        return Change("alter", query, queue={**registered.queue, _BUDGET: QueueBudget.parse(value).text}, by=by)
     if attribute == _PAUSED:
         if text not in ("true", "false"):
             raise OptionError(f"paused={value!r}", expected="true or false")
@@ -375,6 +396,7 @@ _MEMORY = f"A task holds the rows of one shard, about {_ROW_BYTES} bytes each. M
 _LAYOUT = "The table's files are written by it."
 _AT_START = "The query reads it when it starts."
 _NO_JOURNAL = "No source or queue of the query journals it with the batch."
+_NO_QUEUE = "The view has no queue: create it WITH (queue = 'in-place', budget = …)."
 _NO_SAMPLE = "Only the policy shed samples."
 _NO_CUT = "Only the policies linecutting and auto use it."
 

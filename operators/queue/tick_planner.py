@@ -192,7 +192,7 @@ class QueuePlanner:
         return {**_rule_of_shard(self._rule(record), self.shards), **more}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """Return the offset of the next tick; `start` if no row waits that may be served now, and no control is new."""
+        """Return the offset of the next tick; `start` if no row waits that may be served now, and no setting is new."""
         control: ControlRecord | None = start.get(CONTROL)
         if self.reader is not None:
             control = self.reader.record(f"queue/{self.number}", control, now_us)
@@ -201,7 +201,9 @@ class QueuePlanner:
         ready = [report.ready_at_us for report in reports if report.ready_at_us is not None]
         # A clock that jumps back stands still for the queue.
         now_us = max(now_us, start["now_us"], *(report.now_us for report in reports), 0)
-        if control == start.get(CONTROL) and (waiting == 0 or min(ready, default=0) > now_us):
+        rule = self._rule(control)
+        same = control == start.get(CONTROL) and rule.text == start["asked"]
+        if same and (waiting == 0 or min(ready, default=0) > now_us):
             return start
         cost = BatchCost(**start["cost"])
         latest = max((report.now_us for report in reports), default=0)
@@ -210,7 +212,6 @@ class QueuePlanner:
         if latest == start["now_us"]:
             applied = sum(report.applied for report in mine)
             cost = cost.seen(applied, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
-        rule = self._rule(control)
         budget = rule.rows
         if rule.auto and budget is not None:
             # Keys whose rows were shed are stale, too, though nothing of them waits.

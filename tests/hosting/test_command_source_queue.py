@@ -154,6 +154,41 @@ def test_the_planner_finds_the_budget_by_the_reports(tmp_path):
     assert (tick["tick"], tick["asked"], tick["budget"]) == (1, "auto", 2000)
 
 
+def test_another_budget_holds_from_the_next_batch_on_also_while_no_row_waits(tmp_path):
+    job = Job(tmp_path, budget="80")
+    keys = [f"b{number}" for number in range(40)]
+    assert len(job.batch(1_000_000, *((key, 1.0) for key in keys))) == 40
+    record(job.checkpoint, Change("alter", "v", queue={"queue": "in-place", "budget": "8"}))
+    assert job.batch(2_000_000) == [], "the tick that has it"
+    assert 0 < len(job.batch(3_000_000, *((key, 2.0) for key in keys))) <= 8
+    assert (job.offset[QUEUES][str(job.id)]["asked"], job.offset["version"]) == ("8", 2)
+
+
+def test_rows_wait_in_the_queue_while_its_view_is_paused_with_its_state(tmp_path):
+    job = Job(tmp_path, budget="8")
+    keys = [f"b{number}" for number in range(40)]
+    first = job.batch(1_000_000, *((key, 1.0) for key in keys))
+    cost = job.offset[QUEUES][str(job.id)]["cost"]
+    record(job.checkpoint, Change("deactivate", "v", kept_since_us=1_500_000))
+    assert job.batch(2_000_000) == [], "the tick that pauses it"
+    assert job.batch(3_000_000) is None
+    assert job.batch(4_000_000, *((key, 2.0) for key in keys[:20])) == []
+    assert job.batch(5_000_000, ("b0", 3.0), ("new", 3.0)) == []
+    waiting = {*keys} - {key for key, _ in first} | {*keys[:20], "new"}
+    assert sum(each.waiting for each in job.reports()) == len(waiting)
+    assert sum(each.superseded for each in job.reports()) > 0
+    record(job.checkpoint, Change("activate", "v"))
+    sizes = []
+    while (found := job.batch(9_000_000 + len(sizes))) is not None:
+        sizes.append(len(found))
+        assert job.offset[QUEUES][str(job.id)]["cost"] == cost or len(sizes) > 1, "the pause is no batch"
+    assert sum(sizes) == len(waiting)
+    assert max(sizes) == 8
+    assert not job.waiting
+    expected = dict.fromkeys(keys, 2.0) | dict.fromkeys(keys[:20], 4.0) | {"b0": 6.0, "new": 6.0}
+    assert {row[0]: row[1] for row in job.tables.contents(job.id)} == expected
+
+
 def test_a_dropped_view_has_no_tick(tmp_path):
     job = Job(tmp_path, budget="1")
     job.batch(1_000_000, *((f"b{number}", 1.0) for number in range(40)))

@@ -13,6 +13,7 @@ from upstream.core.feedback.checkpoint_layout import queue_folder, write_steps
 from upstream.core.feedback.control import ControlConflictError
 from upstream.core.feedback.reports import QueueReport, RowSample, sample_folder, write_report
 from upstream.hosting.command_source import CommandPlanner
+from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import part_costs, part_reports
 from upstream.storage.folder import TableFolder
 from upstream.workbench.control import ControlTables, control_tables
@@ -217,6 +218,24 @@ def test_weights_and_pauses_of_hosted_queries_go_through_their_registry(tmp_path
     assert sorted((each["version"], each["attribute"]) for each in history) == [
         (2, "weight"), (3, "paused"), (4, "paused"),
     ]  # fmt: skip
+
+
+def test_the_budget_of_a_views_queue_is_an_attribute_of_the_view(tmp_path):
+    checkpoint = begun(tmp_path)
+    text = "SELECT vehicle_id, speed FROM LATEST(buses)"
+    register(checkpoint, "scored", text, queue={"queue": "in-place", "access_interval": "9 s"})
+    register(checkpoint, "plain", text)
+    tables = ControlTables(TableFolder(checkpoint))
+    assert values(tables, "query/scored")["budget"] == "auto"
+    budget = tables.change("query/scored", "budget", 20000, by="me")["attributes"][2]
+    assert (budget["value"], budget["changed"]["before"], budget["changed"]["by"]) == ("20000", "auto", "me")
+    (scored, _) = registry_now(checkpoint).queries.values()
+    assert (scored.id, scored.queue["access_interval"]) == (1, "9 s")
+    for value in ("few", None):
+        with pytest.raises(OptionError, match="budget"):
+            ControlTables(TableFolder(checkpoint)).change("query/scored", "budget", value, by="me")
+    with pytest.raises(OptionError, match="The view has no queue"):
+        tables.change("query/plain", "budget", 5, by="me")
 
 
 def test_a_sample_has_the_first_rows_of_the_batch_that_took_the_request_and_a_repeat_writes_it_again(tmp_path):
