@@ -116,6 +116,21 @@ class RelationNode:
 
 
 @dataclass(frozen=True, eq=False)
+class RelationOverOne(RelationNode):
+    """A node over one relation, with its columns unless it says otherwise."""
+
+    source: Relation
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.source,)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return self.source.schema
+
+
+@dataclass(frozen=True, eq=False)
 class Stream(RelationNode):
     """A stream of the catalog, or a ``static`` stored relation.
 
@@ -198,51 +213,28 @@ class ConstantRow(RelationNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Where(RelationNode):
+class Where(RelationOverOne):
     """The rows for which the condition is true: neither false nor null."""
 
-    source: Relation
     condition: Expression
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
 
 
 @dataclass(frozen=True, eq=False)
-class Lifetime(RelationNode):
+class Lifetime(RelationOverOne):
     """The rows of a relation from the last of some times on, until before the first of others: conditions on now().
 
     Each time is an expression over the row, and the µs after it. A row without one of them is never there.
     """
 
-    source: Relation
     begins: tuple[tuple[Expression, int], ...]
     ends: tuple[tuple[Expression, int], ...]
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
-
 
 @dataclass(frozen=True, eq=False)
-class Project(RelationNode):
+class Project(RelationOverOne):
     """Columns computed from each row, by name; multiplicities stay the same."""
 
-    source: Relation
     columns: tuple[tuple[str, Expression], ...]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
 
     @property
     def state(self) -> str:
@@ -335,16 +327,11 @@ class Aggregation:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupAggregates(RelationNode):
+class GroupAggregates(RelationOverOne):
     """Aggregates of groups of equal ``by``; null equals null. Without ``by`` there is one group, even without rows."""
 
-    source: Relation
     by: tuple[tuple[str, Expression], ...]
     aggregates: tuple[Aggregation, ...]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -353,36 +340,21 @@ class GroupAggregates(RelationNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Distinct(RelationNode):
+class Distinct(RelationOverOne):
     """Each row once; null equals null."""
-
-    source: Relation
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
 
 
 @dataclass(frozen=True, eq=False)
-class Explode(RelationNode):
+class Explode(RelationOverOne):
     """Each row once for each element of an array, in a last column; with ``outer`` once with null if it has none.
 
     ``position`` names a column with the element's place, from 0.
     """
 
-    source: Relation
     array: Expression
     name: str
     position: str | None = None
     outer: bool = False
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -391,15 +363,10 @@ class Explode(RelationNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Copies(RelationNode):
+class Copies(RelationOverOne):
     """Each copy of a row, numbered from 0 in a last column. When one of n equal rows leaves, number n − 1 does."""
 
-    source: Relation
     name: str = "copy"
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -437,21 +404,12 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Top(RelationNode):
+class Top(RelationOverOne):
     """The first n rows of each group of equal ``by``, or of all rows; ties are in the order of all columns."""
 
-    source: Relation
     order: tuple[Order, ...]
     n: int
     by: tuple[Expression, ...] = ()
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
 
 
 @dataclass(frozen=True)
@@ -477,17 +435,12 @@ class WindowFunction:
 
 
 @dataclass(frozen=True, eq=False)
-class WindowFunctions(RelationNode):
+class WindowFunctions(RelationOverOne):
     """Each row with a column for each function of the rows with equal ``by``, in their order; ties are as of Top."""
 
-    source: Relation
     order: tuple[Order, ...]
     by: tuple[Expression, ...]
     functions: tuple[WindowFunction, ...]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -495,24 +448,15 @@ class WindowFunctions(RelationNode):
 
 
 @dataclass(frozen=True, eq=False)
-class Changes(RelationNode):
+class Changes(RelationOverOne):
     """A stream of a relation's rows: those that came (istream), that left (dstream), or all of them (rstream).
 
     ``istream`` at τ is R(τ) − R(τ − 1), ``dstream`` the reverse, with multiplicities. ``rstream`` is all of R(τ): at
     each multiple of ``every_us`` since the epoch, or without it at each τ at which R changes.
     """
 
-    source: Relation
     kind: Literal["istream", "dstream", "rstream"]
     every_us: int | None = None
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.source,)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.source.schema
 
 
 StreamNode: TypeAlias = Stream | Sample | Changes
