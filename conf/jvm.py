@@ -66,10 +66,7 @@ def check_pages_are_local() -> None:
 
 
 def pages_port(port: int = 4040) -> str:
-    """Return the port of Spark's pages: 0, for any, if `port` is taken.
-
-    Spark itself tries 16 more, warns of each, and exits after the last.
-    """
+    """Return the port of Spark's pages, or 0 if `port` is taken: Spark itself tries 16 more, and then exits."""
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -94,10 +94,7 @@ def checkpoint_location(path: str) -> str:
 
 
 def real_location(path: str) -> str:
-    """Return a location without symbolic links, and an address under one name of its store.
-
-    In a pattern, only the folders before the first wildcard are resolved.
-    """
+    """Return a location without symbolic links before its first wildcard, or an address under one name of its store."""
     place = absolute_location(os.path.expanduser(path.strip()))
     if scheme := scheme_of(place):
         return f"{_ALIASES.get(scheme, scheme)}:{place.partition(':')[2]}"
@@ -123,10 +120,7 @@ def _matches(part: str, pattern: str) -> bool:
 
 
 def check_apart(ours: Iterable[Place], others: Iterable[Place] = ()) -> None:
-    """Raise OptionError if one of our folders is at, inside or above another folder, symbolic links resolved.
-
-    `ours` are folders of tables and dead letters, in which files are deleted; `others` are checkpoints and inputs.
-    """
+    """Raise OptionError if a folder in which files are deleted (`ours`) is at, inside or above one of `others`."""
     wanted, known = list(ours), list(others)
     for number, (name, place) in enumerate(wanted):
         for other, there in (*wanted[:number], *known):

@@ -55,10 +55,7 @@ def without_secrets(text: str) -> str:
 
 
 def secrets_of(options: Mapping[str, str]) -> list[str]:
-    """Return the secret values of options as they are and as addresses have them, longest first.
-
-    One may be part of another.
-    """
+    """Return the secret values of options, as such and in addresses: the longest first, as they may contain others."""
     values = [value for name, value in options.items() if len(value) >= _LEAST and is_secret(name, value)]
     return sorted({form for value in values for form in (value, quote(value, safe=""))}, key=len, reverse=True)
 

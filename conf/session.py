@@ -47,10 +47,7 @@ _WITHOUT_FAMILIES = "HDFSBackedStateStoreProvider"
 
 
 def check_state_store(spark: SparkSession, step: str) -> None:
-    """Raise EnvironmentMissingError if the state store is Spark's default, which cannot hold a stateful step's state.
-
-    Spark refuses it only in the query's first batch. `step` is the first stateful step, for the message.
-    """
+    """Raise EnvironmentMissingError if the state store cannot hold the state of `step`: Spark fails in a batch."""
     found = str(spark.conf.get(PROVIDER))
     if not found.endswith(_WITHOUT_FAMILIES):
         return
@@ -65,10 +62,7 @@ _PATIENCE_S = 20
 
 
 def warm_workers(spark: SparkSession) -> threading.Thread:
-    """Read a few synthetic rows in a background thread, which never raises, and return the thread.
-
-    Spark starts its Python processes one by one before a first batch is done; this starts most of them early.
-    """
+    """Start Spark's Python processes by a few synthetic rows, in a thread that never raises, and return the thread."""
 
     def read() -> None:
         # The session may be stopped meanwhile, or the format not be installed where Spark looks: nothing is lost then.
@@ -327,10 +321,7 @@ def register_data_source(spark: SparkSession) -> None:
 
 
 def missing(spark: SparkSession) -> list[str]:
-    """List what a session lacks, one sentence each, most important first; empty for one made by :func:`session`.
-
-    It raises no error, because users may set another time zone or state store on purpose.
-    """
+    """List what a session lacks, most important first. It raises nothing: users may want another time zone or store."""
     lacks: list[str] = []
     if not spark.version.startswith(SUPPORTED_SPARK):
         lacks.append(

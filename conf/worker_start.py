@@ -37,10 +37,8 @@ _THREADED = ("polars", "deltalake")
 
 
 def run(module: str) -> None:
-    """Run a module of Spark's workers as ``python -m`` does. All but the daemon connect to Spark first.
-
-    Spark waits only ten seconds for the connection (4.2.0, no setting), and imports may take longer.
-    """
+    """Run a module of Spark's workers as ``python -m`` does. All but the daemon connect to Spark first."""
+    # Spark waits only ten seconds for the connection (4.2.0, no setting), and imports may take longer.
     import runpy
 
     if module == _DAEMON:

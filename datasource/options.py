@@ -106,10 +106,7 @@ class IdleRule:
         ended: Collection[str],
         now_us: int,
     ) -> None:
-        """Advance silent feeds in `progress`, as of after the batch's rows, under the rule.
-
-        The batch's end offset has the result as punctuation, so that a replay repeats it.
-        """
+        """Advance silent feeds after a batch's rows; its end offset has the result as punctuation, for replays."""
         if self.downstream is not None:
             open_feeds = {feed: each for feed, each in progress.items() if each.bound != AFTER_ALL and feed not in away}
             if any(heard[feed] < now_us for feed in open_feeds):

@@ -234,10 +234,7 @@ def newest_rows(rows: ShapedRows, key: Key, sequence: Key = NO_KEY) -> ShapedRow
 
 
 def coalesced(chunks: Iterable[ShapedRows], key: Key, sequence: Key = NO_KEY) -> Iterator[ShapedRows]:
-    """Yield the newest rows per key of all chunks, one item per feed; chunks come in arrival order.
-
-    Memory is bounded by the keys, not by the rows.
-    """
+    """Yield the newest rows per key of chunks in arrival order, one item per feed. The keys bound the memory."""
 
     def combine(parts: list[ShapedRows]) -> ShapedRows:
         return newest_rows(_concatenated(parts), key, sequence)

@@ -221,10 +221,7 @@ def record_id(given: Mapping[str, str]) -> str:
 
 
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
-    """Return the schema that a source's first run inferred; None if there is none.
-
-    Raise CheckpointError if the record is unreadable.
-    """
+    """Return the schema that a source's first run inferred, or None; raise CheckpointError if it is unreadable."""
     if checkpoint is None:
         return None
     from pyspark.sql.types import StructType

@@ -131,10 +131,7 @@ def copy_of(path: str) -> str:
 
 
 def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
-    """Restore missing vector files from their copies; return how many.
-
-    delta-rs' VACUUM (1.6.6, ``full=True``) removes vectors that are in use.
-    """
+    """Restore missing vectors from copies; return how many. VACUUM of delta-rs (1.6.6, ``full``) removes used ones."""
     count = 0
     for path in paths:
         if not folder.has(path):

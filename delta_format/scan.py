@@ -36,10 +36,7 @@ _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyIN
 
 
 def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: bool = False) -> ParquetFile:
-    """Open a Parquet file with INT96 times, Spark's default, as microseconds.
-
-    Arrow's default of nanoseconds silently wraps times beyond the year 2262.
-    """
+    """Open a Parquet file with INT96 times as microseconds: Arrow's nanoseconds silently wrap after the year 2262."""
     import pyarrow.parquet as pq
 
     if isinstance(where, str) and filesystem is None and not stat.S_ISREG(os.stat(where).st_mode):
@@ -79,10 +76,7 @@ def read_rows(
     size: int | None = None,
     files: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a loaded table in its types, without dead rows, in batches of at most `size` rows.
-
-    `files` are the places in :class:`LiveFiles` of those to read, in this order; all by default.
-    """
+    """Yield a loaded table's live rows in batches of at most `size`, from `files` (see :class:`LiveFiles`) or all."""
     whole = pa.schema(table.schema().to_arrow())
     fields = {field["name"]: field for field in json.loads(table.schema().to_json())["fields"]}
     wanted = whole if columns is None else pa.schema([whole.field(name) for name in columns])

@@ -87,10 +87,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
 
 def bind_columns(text: Text, schema: pa.Schema, time_zone: str = UTC) -> list[BoundColumn]:
-    """Bind a list of columns, as between SELECT and FROM, to a schema.
-
-    Times in text that name no zone are in `time_zone`. Raises the text's errors.
-    """
+    """Bind a list of columns, as between SELECT and FROM. Times in text without a zone are in `time_zone`."""
     binder = ScalarBinder(text, ColumnScope(visible_columns(schema)))
     found: list[BoundColumn] = []
     for item in parse_columns(text):
@@ -159,10 +156,7 @@ def paths_of(text: Text) -> list[list[str]]:
 
 
 def copied_columns(text: Text) -> dict[str, str | None]:
-    """Return of each item of a list of columns the column that it copies, by the item's name; None if it computes one.
-
-    The star has the name ``*``.
-    """
+    """Return the column that each item of a list copies, by the item's name (``*`` for the star); None if computed."""
     found: dict[str, str | None] = {}
     for item in parse_columns(text):
         inner = item.this if isinstance(item, exp.Alias) else item

@@ -239,8 +239,5 @@ def on_arrays(
 
 
 def quotient(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Return the quotient of doubles.
-
-    By a value that is the same in all rows of a batch, Polars would multiply by its inverse, which is not exact.
-    """
+    """Return the quotient of doubles. For equal divisors, Polars would multiply by their inverse, which is inexact."""
     return on_arrays(np.divide, left, right, dtype=pl.Float64)

@@ -148,10 +148,7 @@ class CompiledColumns:
             self._outputs.append(pl.any_horizontal([each.where for each in self._failures]).any().alias(_FAILED))
 
     def evaluate(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the values for some rows.
-
-        Raises QueryError if a value cannot be computed; the message names the expression and the row's values.
-        """
+        """Return the values for some rows. Raise QueryError, with the expression and the row's values, if one fails."""
         if not frame.height:
             return pl.DataFrame(schema=self._types)
         found = self._selected(frame, self._outputs)
@@ -177,10 +174,7 @@ class CompiledColumns:
         return self._checked(frame).filter(self._values[0]).select(frame.collect_schema().names())
 
     def added(self, frame: pl.LazyFrame) -> pl.LazyFrame:
-        """Return the rows with the values as further columns.
-
-        Raises QueryError if a value cannot be computed. If that is possible, it reads all rows to find out.
-        """
+        """Return the rows with the values as further columns. If a value can fail, read all rows to find out."""
         return self._checked(frame).with_columns(self._values).select(*frame.collect_schema().names(), *self._types)
 
     def _checked(self, frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -326,10 +320,7 @@ class _Compiler:
         return Value(values, (*(() if builder.unread else self._failures_in_order(call, operands)), *own))
 
     def _failures_in_order(self, call: Call, operands: Sequence[Value]) -> list[RowFailure]:
-        """Return the operands' failures. Spark evaluates an operand only in rows where no earlier operand is null.
-
-        If one is null in all rows, Spark never evaluates the others.
-        """
+        """Return the operands' failures. Spark evaluates an operand only in rows where no earlier operand is null."""
         if call.function in _ALL or is_python(call):
             return [failure for each in operands for failure in each.failures]
         if any(each.failures for each in operands) and any(each.null for each in operands):

@@ -64,10 +64,7 @@ class RowEvaluator:
             raise text.error((0, 0), f"no row has a value of {failure.of}: {failure.reason}")
 
     def evaluate(self, rows: pa.Table) -> tuple[dict[str, pa.ChunkedArray], dict[str, npt.NDArray[np.bool_]]]:
-        """Return by name the values, and the rows in which an expression fails, where its value is null.
-
-        `rows` may lack columns that are not needed.
-        """
+        """Return values by name, and the rows in which each fails and is null. `rows` may lack columns not needed."""
         made = {name: function(rows) for name, function in self._arrow.items()}
         failed: dict[str, npt.NDArray[np.bool_]] = {}
         if len(made) < len(self._columns):

@@ -160,10 +160,7 @@ def decimal_of_constant(value: int) -> pa.Decimal128Type:
 
 
 def adjusted_decimal(precision: int, scale: int) -> pa.Decimal128Type:
-    """Return a decimal type of at most 38 digits for a result that ideally has this precision and scale.
-
-    Beyond 38 digits, those after the point are cut first, down to six of them.
-    """
+    """Return the decimal type nearest to this precision and scale. Beyond 38 digits, the scale is cut first, to 6."""
     if precision <= MAX_PRECISION:
         return pa.decimal128(precision, scale)
     whole = precision - scale

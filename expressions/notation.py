@@ -237,10 +237,7 @@ def _written(times: pl.Expr, inside: pl.Expr, pattern: str) -> pl.Expr:
 
 
 def text_of_double(numbers: pl.Series) -> pl.Series:
-    """Write floating-point numbers like Java: ``0.001``, ``1234567.0``, ``1.0E7``, ``1.0E-4``, ``NaN``.
-
-    The digits are the fewest that identify the number.
-    """
+    """Write floats like Java, with the fewest digits that identify them: ``0.001``, ``1.0E7``, ``1.0E-4``, ``NaN``."""
     text = numbers.cast(pl.String)
     size = numbers.abs()
     plain = ((size >= 1e-3) & (size < 1e7)) | (size == 0)

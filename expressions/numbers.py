@@ -159,10 +159,7 @@ def _add_all(build: Builder, *values: pl.Expr) -> pl.Expr:
 
 
 def _without_shortcuts(build: Builder, operation: Callable[[Any, Any], Any], left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """Compute with doubles.
-
-    For a zero in all rows of a batch, Polars simplifies ``x + 0.0`` to x and ``0.0 - x`` to -x.
-    """
+    """Compute with doubles. For zeros in a batch, Polars simplifies ``x + 0.0`` to x, and ``0.0 - x`` to -x."""
     if all(isinstance(each, Field) for each in build.call.arguments):
         return operation(left, right)
     return on_arrays(operation, left, right, dtype=polars_type(build.type))

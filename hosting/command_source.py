@@ -65,10 +65,7 @@ class Candidate:
 
 
 def chosen(candidates: Iterable[Candidate], seconds: float) -> frozenset[int]:
-    """Return the queries to serve in `seconds`: the urgent ones, then by gain all others that fit.
-
-    The first of those that probably have results is served at any cost, so that each query has its turn.
-    """
+    """Return the urgent queries, and by gain all others that fit into `seconds`: the first always, to have its turn."""
     every = list(candidates)
     urgent = [each for each in every if each.urgent]
     served = {each.number for each in urgent}
@@ -83,10 +80,7 @@ def chosen(candidates: Iterable[Candidate], seconds: float) -> frozenset[int]:
 
 
 def seconds_for_results(duration_s: float, fixed_s: float) -> float:
-    """Return the seconds that a batch has for results, given the target duration and the duration without results.
-
-    Results get at least a twentieth of the latter. Otherwise, hardly any would be emitted if it exceeds the target.
-    """
+    """Return a batch's seconds for results: at least a twentieth of the others, or hardly any would be emitted."""
     return max(duration_s - fixed_s, fixed_s * _LEAST_SHARE)
 
 

@@ -110,10 +110,7 @@ class Settings:
         return catalog
 
     def with_stream(self, stream: Stream, inputs: Iterable[str] = ()) -> Settings:
-        """Return the settings with a stream added or redefined.
-
-        Raises OptionError or SchemaError if the stream cannot be read, or its name differs from another's in case only.
-        """
+        """Return the settings with a stream; raise OptionError or SchemaError if it is unreadable or its name taken."""
         others = tuple(each for each in self.streams if each.name != stream.name)
         paths = {**dict(self.inputs), stream.name: tuple(inputs)}
         changed = replace(self, streams=(*others, stream), inputs=tuple(paths.items()), nonce=uuid.uuid4().hex)
@@ -259,10 +256,7 @@ def known_name(name: object, names: Iterable[str], what: str) -> str:
 
 
 def whole_view(view: str) -> str:
-    """Return the query of all rows of a view, given a checked name.
-
-    A view is checked by this query, so errors point into the view's own text.
-    """
+    """Return the query of all rows of a view. It checks the view: errors point into the view's own text."""
     return f"SELECT * FROM `{view}`"  # noqa: S608 a checked name
 
 
@@ -299,10 +293,7 @@ class Journal:
         return self._files.times_us()
 
     def put(self, version: int, change: Change) -> bool:
-        """Write a change under the number after the newest; return False if another process has written this version.
-
-        Errors as of :meth:`NumberedFiles.put`.
-        """
+        """Write a change under the next number; return False if another process has. See :meth:`NumberedFiles.put`."""
         return self._files.put(version, change.to_json())
 
     def settings(self) -> Settings | None:

@@ -238,10 +238,7 @@ def _through(source: Node, expression: Expression, by: Mapping[Expression, Expre
 
 
 def _replaced(expression: Expression, by: Mapping[Expression, Expression]) -> Expression | None:
-    """Return the expression in terms of others; None if it is not a function of them.
-
-    A function of a float does not count: 0.0 and -0.0 are equal, but their texts, for example, are not.
-    """
+    """Return the expression in terms of others, or None. Functions of floats differ for 0.0 and -0.0: none counts."""
     if expression in by:
         return by[expression]
     if isinstance(expression, Constant):
@@ -359,10 +356,7 @@ def _parts(
 
 @remembered
 def _mixed(node: Node) -> bool:
-    """Return whether newest rows of a stream meet a stored relation, which is left to the second stage.
-
-    So all queries share the first stage's newest rows, and these survive a new version of the relation.
-    """
+    """Return whether newest rows meet a stored relation. In the second stage, they survive its new versions."""
     nodes = list(walk(node))
     newest = any(isinstance(each, WindowOver) and isinstance(each.window, Latest | RowWindow) for each in nodes)
     return newest and any(isinstance(each, Stream) and each.static for each in nodes)

@@ -207,10 +207,7 @@ def registry_now(checkpoint: str) -> Registry:
 
 
 def texts_now(checkpoint: str) -> tuple[RegistryTexts, Catalog, Settings]:
-    """Return the newest version without plans, with its catalog and settings: it costs no parsing of queries.
-
-    A query whose text no longer binds counts as active here.
-    """
+    """Return the newest version without plans, which parses no query: one that no longer binds counts as active."""
     journal = Journal(checkpoint)
     known = _versions_of(journal)
     texts = known.texts(journal, journal.version())
@@ -303,10 +300,7 @@ _WORD = re.compile(r"[\w.-]+")
 
 
 def text_of(query: str, registry: Registry) -> str:
-    """Return the text of a registered query or of a view, given its name; return a text unchanged.
-
-    Raises OptionError if `query` is one word and no query or view has this name.
-    """
+    """Return the text of a registered query or view; texts are unchanged. Raise OptionError for an unknown name."""
     name = found(query, registry.queries)
     if name is not None:
         return registry.queries[name].text

@@ -286,10 +286,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def listed(registry: Registry, reports: Mapping[int, QueryReport], now_us: int) -> pl.DataFrame:
-    """Return a row for each query, in order of registration.
-
-    `reports` are by incarnation, so a query that has restarted since its report has none.
-    """
+    """Return a row for each query, as registered. `reports` are by incarnation: a restarted query has none."""
     import polars as pl
 
     rows = list[tuple[object, ...]]()

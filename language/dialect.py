@@ -125,8 +125,5 @@ class ContinuousSql(SparkWords):
 
 
 def parse(sql: str, view: str = "") -> exp.Expr:
-    """Return a query's syntax tree, or raise QueryRefusedError at a place in its text.
-
-    Each node's ``meta`` holds its place. ``view`` is the view that the text defines, for errors.
-    """
+    """Return a query's syntax tree with places in ``meta``, or refuse it at one. ``view`` is the view it defines."""
     return tree_of(Text(sql, view), Grammar, ContinuousSql())

@@ -74,10 +74,7 @@ class PlanPart(NamedTuple):
 
 
 def plan_parts(query: Query, shared: Mapping[str, SharedWith] | None = None) -> list[PlanPart]:
-    """Return each operator of a bound query once, inputs first, without projections that only rename.
-
-    ``shared`` is as for :func:`plan_text`.
-    """
+    """Return each operator of a query once, inputs first, without renamings. ``shared`` is as for :func:`plan_text`."""
     states = {each.node: each.keeps for each in state_of(query.plan)}
     found: dict[str, PlanPart] = {}
 

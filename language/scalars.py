@@ -302,10 +302,7 @@ class Scalars(ScalarBinder):
 def bound_aggregation(
     node: exp.Expr, called: FunctionCall, inner: Scalars, where: exp.Expr | None, order: exp.Order | None = None
 ) -> tuple[Aggregation, Expression | None]:
-    """Return an aggregate without a name, and the text between the items of one that joins them.
-
-    ``inner`` binds the arguments.
-    """
+    """Return an aggregate, bound by ``inner``, and the text between the items of one that joins them."""
     name = called.name
     if not called.arguments and name == "count" and not node.find(exp.Star):
         raise inner.text.error(node, "COUNT() counts nothing", hint="write COUNT(*)")

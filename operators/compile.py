@@ -259,10 +259,7 @@ def bind_together(plans: Sequence[Node], checkpoint: str | os.PathLike[str] | No
 
 
 def record_steps(plan: Node, checkpoint: str | os.PathLike[str]) -> None:
-    """Record the steps of a query below its checkpoint, for other processes to show. A failure only causes a warning.
-
-    A client of Spark Connect records nothing: the checkpoint is on its server.
-    """
+    """Record a query's steps below its checkpoint, unless that is on a Connect server. A failure is only a warning."""
     if is_client(plan.session):
         return
     place = checkpoint_location(os.fspath(checkpoint))

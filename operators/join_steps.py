@@ -104,10 +104,7 @@ def of_both(ttl: Any) -> tuple[Any, Any]:
 
 
 def latest_limit(shards: Shards, sides: Sequence[LatestSide]) -> LatestLimit | None:
-    """Return the limit of a join of newest rows, for the shards of all its stages; None without a limit.
-
-    Raise OptionError if it would drop rows.
-    """
+    """Return the limit of a join of newest rows, for all its stages' shards, or None; refuse one that drops rows."""
     if shards.on_limit != "fail":
         raise OptionError(
             f"on_limit={shards.on_limit!r} of a join of newest rows",
@@ -176,10 +173,7 @@ def join_as_of(left: Node, right: Node, plan: AsOfPlan) -> TimeJoin:
 
 
 def _time_of(plan: Node, name: str) -> str:
-    """Return the event time of a stream that is joined by time.
-
-    Raise OptionError without an event time or a watermark, SchemaError if the stream leaves rows out.
-    """
+    """Return the event time of a stream that is joined by time. It needs one, a watermark, and all of its rows."""
     if plan.time is None:
         raise OptionError(
             f"join of a {name} stream without an event time",

@@ -64,10 +64,7 @@ class KeyWindows:
 
 
 def over_revisions(before: Node, results: str | None, others: Mapping[str, bool]) -> bool:
-    """Return whether windows are over re-emitted windows, of which the newest result counts.
-
-    Refuse other streams that leave rows out, and arguments in `others` that do not go with such windows.
-    """
+    """Return whether windows are over re-emitted ones; refuse other streams with rows left out, and `others` given."""
     revised = identity_of(before) if isinstance(before.left_out, IncompleteInput) and results == "all" else None
     if revised is None or not set(revised) > set(before.key):
         check_complete(before.left_out)

@@ -130,10 +130,7 @@ def plan_steps(
     fused: Collection[StatefulNode] = (),
     checkpoint: str | None = None,
 ) -> list[PlanStep]:
-    """Return each step of a plan once, inputs first.
-
-    With a checkpoint, the folders of reports below it are apart from the facts.
-    """
+    """Return each step of a plan once, inputs first, with folders of reports if there is a checkpoint."""
     names: dict[Node, str] = {}
     found: list[PlanStep] = []
     for node in walk(plan):

@@ -63,10 +63,7 @@ def source_text(given: Mapping[str, str] | None) -> str:
 def time_format_given(
     source: Mapping[str, str] | None, time: str | None, time_format: str | None, time_zone: str | None
 ) -> TimeFormat:
-    """Return the reading of a DataFrame's event time, by its source's options or the user's arguments.
-
-    `source` is as for :func:`source_text`. Refuse arguments that contradict it.
-    """
+    """Return how an event time is read, by the `source`'s options or arguments; refuse those that contradict it."""
     same = source is not None and time is not None and source.get("eventtime", "").lower() == time.lower()
     own = source if source is not None and same else {}
     found: dict[str, str | None] = {}

@@ -11,10 +11,7 @@ from .nodes import Filter, InputRows, Map, Node, Queue, Reorder, StatefulNode, T
 
 
 def newest_demanded(plan: Node, newest: bool) -> dict[Node, bool]:
-    """Return for each step whether the steps after it need only the newest row of each key.
-
-    `newest` is the answer for the consumer of the plan's rows.
-    """
+    """Return whether the steps after each, in the end the consumer's `newest`, need only each key's newest row."""
     found = {plan: newest}
     for node in reversed(list(walk(plan))):
         for each in node.inputs:

@@ -135,10 +135,7 @@ def _check_durability(target: SinkTarget, *, entries: bool) -> None:
 
 
 def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapshot: Snapshot) -> bool:
-    """Return True if the table has deletion vectors, or will have.
-
-    If it has none and they would pay off, log this advice once.
-    """
+    """Return True if the table has, or will have, deletion vectors. If they would pay off, log this advice once."""
     if table is None:
         return marks_from_the_start(target.options.engine, target.options.expected_keys, layout.buckets)
     meta = table.metadata()
@@ -150,10 +147,7 @@ def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapsho
 
 
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
-    """Return the time below which tombstones may be forgotten, by the low-watermark that this query last committed.
-
-    Other queries do not count: their input partitions may still send older rows.
-    """
+    """Return the time below which tombstones may go, as this query last committed: others may send older rows."""
     last = _last_summary(target, table)
     if last is None or layout.time is None:
         return None

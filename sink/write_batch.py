@@ -207,10 +207,7 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
 
 
 def _check_unnamed(given: Mapping[str, str]) -> None:
-    """Refuse options that need earlier batches.
-
-    A write without a name has no low-watermark below which rows are late.
-    """
+    """Refuse options that need earlier batches: a write without a name has no low-watermark for late rows."""
     if any(name.lower() == "deadletterrows" and LATE in value.lower() for name, value in given.items()):
         raise OptionError(
             "deadLetterRows=late is set on a write without a name",

@@ -432,10 +432,7 @@ def _is_checkpoint(option: str) -> bool:
 
 
 def _checkpoint(session: SparkSession, path: str, options: Mapping[str, Any]) -> str | None:
-    """Return the query's checkpoint: as given, or a folder named after the table below Spark's root for checkpoints.
-
-    It is None if there is neither.
-    """
+    """Return the checkpoint, by default a folder named after the table below Spark's root for them, or None."""
     given = next((value for name, value in options.items() if _is_checkpoint(name)), None)
     if given is not None:
         return str(given)

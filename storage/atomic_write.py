@@ -139,10 +139,7 @@ class NumberedFiles:
         self._known = 0
 
     def version(self) -> int:
-        """Return the number of the newest file; 0 if there is none.
-
-        The first call lists the folder. Later calls only look for the next numbers.
-        """
+        """Return the number of the newest file, 0 if there is none. Only the first call lists the folder."""
         if not self._known:
             self._known = max((_number(each) for each in self.folder.names(self._below)), default=0)
         if self._known:

@@ -65,10 +65,7 @@ class TableFolder:
         return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
-        """Return a file's path and file system for Arrow, which is None for local files.
-
-        The path may be absolute, also with the scheme `file`.
-        """
+        """Return a file's path and Arrow's file system, None for local files. Paths may be absolute, or ``file:``."""
         if self.is_local:
             return os.path.join(self.location, re.sub("^file:(?://)?(?=/)", "", path)), None
         return path, _connected(self.location, tuple(sorted(self.storage.items())))
@@ -98,10 +95,7 @@ class TableFolder:
             stream.write(content)
 
     def opened_to_write(self, path: str, buffer_size: int | None = None) -> Any:
-        """Open a new file as an Arrow stream, which the caller closes.
-
-        A caller that writes Python's bytes to an object store passes a `buffer_size`.
-        """
+        """Open a new file as an Arrow stream to be closed. Python's bytes need a `buffer_size` in object stores."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
@@ -223,17 +217,11 @@ class TableFolder:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete unneeded files, but none outside of the folder.
-
-        Failures are ignored: the next attempt or VACUUM removes the file.
-        """
+        """Delete unneeded files inside of the folder. Ignore failures: the next attempt or VACUUM removes them."""
         self.each(self._remove, filter(is_inside, paths))
 
     def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
-        """Return the results of `work`, which reads or writes a file, in the order of `things`.
-
-        In an object store, several files are processed at once.
-        """
+        """Return the results of `work` on a file for `things`, in order: several at once in an object store."""
         chosen = list(things)
         if self.is_local or len(chosen) < 2:
             return [work(each) for each in chosen]
@@ -262,10 +250,7 @@ class TableFolder:
 
     @contextlib.contextmanager
     def guarded(self) -> Generator[None, None, None]:
-        """Mask secrets in errors that leave this block, and raise a TableError with advice if the object store fails.
-
-        A disk's errors are unchanged.
-        """
+        """Mask secrets in errors of the block. A failing object store is a TableError with advice; a disk's stay."""
         try:
             yield
         except UpstreamError as error:

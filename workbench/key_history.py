@@ -301,10 +301,7 @@ class KeyHistory:
 def letters_of(
     contents: TableContents, location: str, values: Sequence[pa.Array], until_s: float
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the key's rows in a dead-letter table, the latest files first, and whether all files were searched.
-
-    A letter is ``exact`` if its payload is a row of the key; else its text has the key's values.
-    """
+    """Return the key's dead letters, latest files first, ``exact`` if rows of the key, and if all were searched."""
     target = dataclasses.replace(contents.target, location=location)
     if "_delta_log" not in {each.name for each in target.folder.listing()}:
         return [], True

@@ -63,10 +63,7 @@ class PartitionLag(NamedTuple):
 
 
 def partition_lags(commits: Sequence[CommitSummary], now_us: int) -> list[PartitionLag]:
-    """Return the lag of each live input partition, the furthest behind first, from commits with the oldest first.
-
-    The entry of all beyond :data:`MOST_PARTITIONS` has the largest lag among them.
-    """
+    """Return live partitions' lags, the largest first; those beyond :data:`MOST_PARTITIONS` share an entry."""
     if not commits:
         return []
     last = commits[-1]
@@ -250,10 +247,7 @@ class MetricsCollector:
         self._lock = threading.Lock()
 
     def tables(self, now_us: int) -> list[TableFigures]:
-        """Return the figures of each table that a query has written.
-
-        With thousands of tables, the figures beside some are read next time, the oldest first.
-        """
+        """Return the figures of each written table. With thousands, some figures wait for the next reading."""
         with self._lock:
             tables = [each for each in self._watch.tables() if each.last is not None]
             until_s = time.monotonic() + _READING_S

@@ -28,10 +28,7 @@ _NS = 1_000
 
 
 def export_metrics(watch: Watch, address: str, stop: threading.Event) -> threading.Thread:
-    """Export the metrics of a watch's tables in a thread until `stop` is set, as often as the environment has it.
-
-    Other settings, such as headers, are the environment variables of OpenTelemetry. The exporter logs failures itself.
-    """
+    """Export a watch's metrics in a thread until `stop`, as OpenTelemetry's environment variables configure."""
     if not address.startswith(("http://", "https://")):
         raise OptionError(f"--otlp {address!r}", expected="an address of a collector, such as http://localhost:4318")
     interval = os.environ.get(_INTERVAL, _INTERVAL_MS)

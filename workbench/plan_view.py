@@ -180,10 +180,7 @@ class TableWait(NamedTuple):
 
 
 def wait_of_table(table: WatchedTable, version: int | None, now_us: int, *, runs: bool) -> TableWait:
-    """Return where the oldest answer waits at a commit of a query of its own, by default at the last one.
-
-    If the query `runs`, waits at its last commit last until now.
-    """
+    """Return where a query's oldest answer waits at a commit. If it `runs`, waits at the last one last until now."""
     checkpoint = _checkpoint(table)
     seen = seen_commit(table, version, checkpoint, now_us if runs else None)
     summary, offsets = (None, []) if seen is None else (seen.summary, seen.offsets)
@@ -377,10 +374,7 @@ def _stream_names(registry: Registry) -> list[str]:
 def with_stream_steps(
     graph: PlanGraph, checkpoint: TableFolder, registry: Registry, offsets: Sequence[Offset], *, latest: bool
 ) -> tuple[PlanGraph, dict[str, str]]:
-    """Return the graph with the steps before each stream, such as its queue, and each stream's first source.
-
-    A stream that is a source alone gets none.
-    """
+    """Return the graph with each stream's earlier steps and first source, none for a stream that is a source."""
     stored = stored_graph(checkpoint, "", None, offsets, latest=latest)
     meeting = next((each for each in stored.nodes.values() if each.kind == "query"), None)
     names = _stream_names(registry)

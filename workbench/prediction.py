@@ -132,10 +132,7 @@ _RANKS = 2_000
 
 
 def commits_as_now(table: WatchedTable, most: int) -> list[CommitSummary]:
-    """Return the last commits of a table's query, of batches that were planned since a setting last changed.
-
-    None if no batch has taken that change yet. Requests, as for rows of a step, change nothing.
-    """
+    """Return a query's commits of batches planned since a setting changed (requests change none), or None."""
     commits = [summary for _, summary in table.commits]
     mine = [each for each in commits if each.query_id == commits[-1].query_id][-most:] if commits else []
     if not mine or table.checkpoint is None:
@@ -211,10 +208,7 @@ _WORTH = 0.1
 
 
 def budget_advice(table: WatchedTable) -> str:
-    """Return how another budget would change an overloaded queue's staleness; empty if that is unknown.
-
-    The mean staleness is that of :func:`~upstream.operators.queue.tick_planner.auto_budget`.
-    """
+    """Return how another budget would change an overloaded queue's mean staleness; empty if that is unknown."""
     mine = commits_as_now(table, _LATEST)
     served = _served_cost(table, mine) if len(mine) == _LATEST else None
     if served is None or not mine[-1].pending or policy_in_force(table) in ("append", "shed"):
@@ -313,10 +307,7 @@ def _served(summary: CommitSummary) -> int:
 
 
 def _cost(commits: Sequence[CommitSummary], served: Sequence[int]) -> tuple[float, float, str]:
-    """Return the microseconds of a row and of a batch besides its rows, and how they were found.
-
-    `served` has the rows of each commit.
-    """
+    """Return the microseconds of a row and of a batch beside its rows (`served` per commit), and their origin."""
     batch_us = np.diff([each.committed_at_us for each in commits]).astype(np.float64)
     rows = np.array(served[1:], np.float64)
     mean_us, mean_rows = float(batch_us.mean()), max(float(rows.mean()), 1.0)
@@ -362,10 +353,7 @@ def _skew(commits: Sequence[CommitSummary], keys: int, rate: float, span_s: floa
 
 
 def answer_quickly(question: Question, seconds: float = _SECONDS, in_force: Policy | None = None) -> dict[str, Any]:
-    """Return rough predictions, policy by policy until the time is over, with those that are left out.
-
-    The policy `in_force` comes first, and those that keep the least staleness come before others.
-    """
+    """Return rough predictions, the policy `in_force` first, until the time is over, and those left out."""
     server, until_us, _ = extent(question, FIRST)
     size = _too_large(question)
     if size is not None:

@@ -292,10 +292,7 @@ def accuracy_of(query: Query, report: QueryReport | None) -> list[str]:
 
 
 def query_results(bench: Bench, request: Request) -> dict[str, Any]:
-    """Return rows of a query's table: the first ones, or some from all over the table with ``sample=true``.
-
-    With `after`, the version that a page has, the rows are left out unless there is a newer one.
-    """
+    """Return first rows of a query's table, or a ``sample`` of all, unless `after` is its latest version."""
     import polars as pl
 
     from ..delta_format.scan import open_table, scan_table, users_columns

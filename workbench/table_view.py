@@ -110,10 +110,7 @@ def _cell(value: Any) -> Any:
 
 
 def table_rows(table: WatchedTable, limit: int, where: str | None, columns: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the first rows for which a condition in SQL is true.
-
-    Bucket after bucket is read until there are enough rows or the time is over; `complete` is then false.
-    """
+    """Return the first rows for which a condition is true; `complete` is false if the time was over before."""
     opened = open_table(table.location, table.storage)
     frame = scan_table(opened)
     names = frame.collect_schema().names()

@@ -315,10 +315,7 @@ class Watch:
         return table
 
     def search(self) -> None:
-        """Find tables and checkpoints that have come since; raise a TableError for a location that cannot exist.
-
-        A table of dead letters is not listed beside its table or checkpoint.
-        """
+        """Find new tables (but no dead letters) and checkpoints; raise TableError for an impossible location."""
         broken: dict[str, str] = {}
         found = dict.fromkeys(each for location in self.locations for each in _found(location, self.storage, broken))
         self.checkpoints = [place for kind, place in found if kind == "checkpoint"]

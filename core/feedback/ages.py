@@ -45,10 +45,7 @@ class Ages:
 
     @classmethod
     def of(cls, age_us: Int64s, count: Int64s | None = None) -> Ages:
-        """Return the distribution of ages in microseconds, each taken `count` times.
-
-        A negative age (a clock that was set back) counts as 0.
-        """
+        """Return the distribution of ages in µs, each `count` times. A negative age (a clock was set back) is 0."""
         if len(age_us) == 0:
             return cls()
         age = np.maximum(age_us, 0)

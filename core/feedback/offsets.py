@@ -240,10 +240,7 @@ _HEAD = 2
 
 
 def journaled_offsets(checkpoint: TableFolder, batch: int) -> list[object]:
-    """Return the end offset of each source that has one: parsed JSON, or its text if it is not JSON.
-
-    Raises FileNotFoundError if the checkpoint has no such batch.
-    """
+    """Return each source's end offset, parsed if it is JSON. Raise FileNotFoundError if the batch is not there."""
     # Not remembered: a checkpoint that is removed and begun again has other offsets for the same numbers.
     return offsets_in(checkpoint.read(f"offsets/{batch}"))
 

@@ -113,10 +113,7 @@ class DownstreamReports:
         self._needs: list[int] = []
 
     def needs(self, now_us: int, bounds: Sequence[int | None]) -> Sequence[int]:
-        """Return the low-watermarks that would release something.
-
-        While `bounds`, the feeds' own, stay the same, the reports are read at most once a second.
-        """
+        """Return the low-watermarks that would release something. While `bounds` stay, read reports once a second."""
         if self._looked is None or self._looked[1] != bounds or now_us - self._looked[0] >= _LOOK_US:
             self._needs = sorted({report.needs for report in self._reports() if report.needs is not None})
             self._looked = now_us, bounds

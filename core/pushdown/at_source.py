@@ -107,11 +107,7 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
 
 
 def with_checkpoint(df: DataFrame, checkpoint: str | None, storage: Mapping[str, str] | None = None) -> DataFrame:
-    """Return the same rows, with the checkpoint of their query as an option of each source of ours that has none.
-
-    The columns stay the same ones, for steps that a user made of them. `storage` opens the checkpoint in an object
-    store.
-    """
+    """Return the same rows and columns, with the query's checkpoint as an option of each source of ours."""
     if checkpoint is None:
         return df
 
@@ -240,10 +236,7 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 
 def refuse_preimages(df: DataFrame, what: str) -> None:
-    """Refuse a DataFrame that reads preimages from a latest table (`changes=full`), at any depth.
-
-    `what` is the step that would take each preimage for an update of its key.
-    """
+    """Refuse a DataFrame with preimages (`changes=full`) at any depth: `what` would take each for an update."""
     for options in _sources(df):
         given = {name.lower(): value for name, value in options.items()}
         if given.get("changes", "").strip().lower() == "full":
@@ -256,10 +249,7 @@ def refuse_preimages(df: DataFrame, what: str) -> None:
 
 
 def _sources(df: DataFrame, name: str | None = _OWN_SOURCE) -> list[Mapping[str, str]]:
-    """Return the options of each streaming source in a plan, or of those with a name.
-
-    A source of Spark's older API shows its path alone.
-    """
+    """Return options of each streaming source, or of those with a name. Spark's older API shows the path alone."""
     if is_client_frame(df):
         return list(sources_within(df, name))
     known = _known(df)
@@ -362,10 +352,8 @@ def _known(df: DataFrame) -> _ClassicPlan | None:
 
 
 def _options_of(session: Any, source: Any, *, steps: bool = False) -> dict[str, str]:
-    """Return the options of a source, without those steps that run in it: to fetch their text may take 40 ms.
-
-    Py4J iterates over a map at several calls an entry, and the last one fails.
-    """
+    """Return the options of a source, without steps that run in it: to fetch their text may take 40 ms."""
+    # Py4J iterates over a map at several calls an entry, and the last one fails.
     options = source.extraOptions().asCaseSensitiveMap()
     names = session._jvm.java.lang.String.join("\0", options.keySet()).split("\0")
     return {name: options[name] for name in names if name and (steps or name != STEPS_OPTION)}

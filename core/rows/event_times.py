@@ -392,10 +392,7 @@ def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArra
 
 
 def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
-    """Return the last microsecond whose float is not beyond the value: the inverse of :func:`_floats`.
-
-    Rounding to the nearest microsecond would put a row just before a bound on the wrong side of it.
-    """
+    """Return the last microsecond whose float is not beyond the value. Rounding could put rows beyond a bound."""
     units = EPOCH_UNITS[time_format or "epoch_us"]
     exact = values.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

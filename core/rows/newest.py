@@ -17,10 +17,7 @@ _DENSE = 4
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, int]:
-    """Return a code for each row, equal if and only if the keys are, and one more than the largest code.
-
-    Codes are at least 0 and need not be contiguous. A null equals a null.
-    """
+    """Return a code of at least 0 for each row, equal iff keys (nulls too) are, and one more than the largest."""
     if not columns:
         raise ValueError("key_codes needs at least one column; with no key there is one key")
     codes, size = _codes(columns[0])

@@ -78,10 +78,7 @@ class Aggregates:
         return cls({name: aggregate.plan(schema) for name, aggregate in aggregates.items()})
 
     def lift(self, rows: pa.Table | pa.RecordBatch, codes: Codes, groups: int) -> pa.Table:
-        """Return the state of each group of some rows.
-
-        `codes` holds each row's group, from 0 to ``groups - 1``. A group without rows gets the state of no rows.
-        """
+        """Return each group's state, from the rows' groups `codes`. A group without rows gets the state of no rows."""
         by = Groups(codes, groups)
         by.check(rows.num_rows)
         lifted = GroupedRows({name: as_array(rows.column(name)) for name in self.inputs}, by)
@@ -215,10 +212,7 @@ def _taken(state: State, at: Int64s) -> State:
 
 
 def prefixes(aggregates: Aggregates, state: pa.Table, codes: Int64s) -> pa.Table:
-    """Return for each state the combined state of its group, up to and including it.
-
-    `codes` holds each state's group; the states of one group are adjacent.
-    """
+    """Return each state combined with those before it in its group. States of one group (`codes`) are adjacent."""
     n = len(codes)
     if n == 0:
         return state

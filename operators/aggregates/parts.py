@@ -107,10 +107,7 @@ def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
 
 
 def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
-    """Return the position of each group's first (or last) row by `keys`, the most important key first; -1 without rows.
-
-    Among rows that are equal in all keys, it is the first (or last) in their given order.
-    """
+    """Return each group's first (or last) row by `keys`, the most important first, then by place; -1 without rows."""
     rows, codes = np.arange(len(groups.codes)), groups.codes
     for key in keys:
         mine = key[rows]

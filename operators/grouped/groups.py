@@ -295,10 +295,7 @@ class GroupShard(Shard[GroupPlan, LatestJoinReport]):
         self._groups = KeptGroups(self._store, "groups", plan, head.get("groups", {}), files)
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Add the newest rows, retract those they replace, and return the changed groups.
-
-        A group without keys becomes a tombstone.
-        """
+        """Add the newest rows, retract those they replace, and return the changed groups, empty ones as tombstones."""
         side = self._plan.side
         schema = side.versioned if self._versions is None else side.schema
         rows, punctuation = rows_in(given.left, schema)

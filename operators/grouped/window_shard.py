@@ -159,10 +159,7 @@ class WindowVersionShard(Shard[GroupWindowPlan, LatestJoinReport]):
         self._versions = WindowVersionState(self._store, plan, head.get("keys", {}))
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Return the newest rows of keys with new ones, and tombstones of the rows they replace.
-
-        Shard 0 forwards the punctuation.
-        """
+        """Return new newest rows, tombstones of the rows they replace, and in shard 0 the punctuation."""
         plan = self._plan
         rows, punctuation = rows_in(given.left, plan.window.schema)
         self._advance_clock([rows])
@@ -203,10 +200,7 @@ class WindowGroupShard(Shard[GroupWindowPlan, LatestJoinReport]):
         self._table = LatestVersions(self._store, "keys", plan.side, keys) if plan.stays and not plan.ends else None
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Apply the changes, and return the windows that have changed or become final.
-
-        The result includes tombstones of windows that are empty again, and the shard's own punctuation.
-        """
+        """Return changed and final windows, tombstones of windows that are empty again, and the shard's punctuation."""
         plan = self._plan
         rows, punctuation = rows_in(given.left, plan.taken)
         self._counts["left_rows"] += rows.num_rows

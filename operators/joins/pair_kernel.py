@@ -31,10 +31,7 @@ def is_exact(kinds: list[pa.DataType]) -> bool:
 
 
 def key_numbers(columns: list[pa.ChunkedArray]) -> Int64s:
-    """Return a number for each key: the key itself if it is a single integer, date or timestamp, otherwise its hash.
-
-    Nulls get arbitrary numbers: remove rows with a null in their key first.
-    """
+    """Return each key's number: a single integer, date or timestamp itself, else a hash. No key may have a null."""
     if is_exact([column.type for column in columns]):
         kind = columns[0].type
         if pa.types.is_date(kind):

@@ -114,10 +114,7 @@ def keys_in_reports(checkpoint: str | os.PathLike[str], queue: int = 0) -> tuple
 
 
 def stalest_in_shard(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
-    """Return the `k` stalest and the `k` hottest keys of one shard, for its report.
-
-    Only the pages that hold their rows are read.
-    """
+    """Return the `k` stalest and the `k` hottest keys of a shard for its report. It reads only their pages."""
     waiting = queue.locations
     cells = queue.cells(waiting)
     order = np.argsort(cells.first_arrival, kind="stable")
@@ -159,10 +156,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         return self._state.head
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Enqueue the rows that arrived, release those to process next, and keep the rest.
-
-        The table has the rows in the order of service, then the shard's own punctuation. The control is the planner's.
-        """
+        """Enqueue rows, keep those that wait, and return those to process in order, then the shard's punctuation."""
         control = None if given.control is None else Control.from_json(given.control)
         if control and control.kept is not None:
             self._kept = control.kept
@@ -304,10 +298,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         hear_all(rows, bounds_in(rows.column(name), ordered), self._plan.key, self._feeds, self._keys)
 
     def _punctuation(self, queue: UpdateQueue, pages: RowPages, schema: pa.Schema, now_us: int) -> pa.Table:
-        """Return the shard's punctuation for each input partition, no later than any row that waits here.
-
-        That of single keys follows, no later than a waiting row of the key. Punctuation sent before is not repeated.
-        """
+        """Return new punctuation by input partition, then by key: none is later than a row that waits here for it."""
         name = self._plan.time
         if name is None:
             return schema.empty_table()

@@ -167,10 +167,7 @@ _PLAIN = frozenset([pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.Float32(),
 
 
 def consolidated(delta: pl.DataFrame) -> pl.DataFrame:
-    """Add up the weights of equal rows at equal times, and remove rows of weight 0.
-
-    Null equals null, NaN equals NaN, and -0.0 equals 0.0.
-    """
+    """Add up weights of rows at equal times (null, NaN and zeros are equal), and remove rows of weight 0."""
     if delta.height == 0:
         return delta
     by = [name for name in delta.columns if name != WEIGHT]
@@ -319,10 +316,7 @@ _MOST_BYTES = 1 << 29
 
 
 def check_growth(made: float, rows: int, width: float = 0) -> None:
-    """Raise QueryError if a step would make so many rows of a few that other queries lack memory, or wait for long.
-
-    ``width`` is the size of a row that it makes.
-    """
+    """Raise QueryError if a few rows would become so many (of ``width`` bytes each) that other queries lack memory."""
     more = made - rows
     if more > _MOST_GROWTH or more * width > _MOST_BYTES:
         size = f", of {width:,.0f} bytes each" if width else ""

@@ -322,10 +322,7 @@ class ReorderShard(Shard[ReorderPlan, ReorderReport]):
         return [self._own(released)]
 
     def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
-        """Return the least low-watermark, in microseconds, that would release a held row.
-
-        None if no row is held, or if the times are numbers without a format.
-        """
+        """Return the least low-watermark in µs that releases a row; None without one, or if times are bare numbers."""
         plan = self._plan
         if not plan.hold or plan.time is None or not self._counts["held"] or bound == ENDED:
             return None

@@ -71,10 +71,7 @@ class AppliedTimes:
         return older
 
     def add(self, rows: TimedKeys, bound: int, *, distinct: bool = False) -> None:
-        """Add applied rows, and remove the entries below `bound`, the low-watermark: any row there is late anyway.
-
-        `distinct` asserts that no two rows have one key.
-        """
+        """Add applied rows, one a key if `distinct`, and remove entries below `bound`: any row there is late anyway."""
         stays = rows.times >= bound
         if stays.any():
             rows = rows if stays.all() else rows.take(stays)

@@ -392,10 +392,7 @@ class KeyBounds:
 def hear_all(
     punctuation: pa.Table, bounds: Int64s, key: Sequence[str], feeds: FeedBounds, keys: KeyBounds | None
 ) -> None:
-    """Raise the bounds of input partitions and, with `keys`, of single keys.
-
-    `bounds` are those of the rows of `punctuation`, and `key` is their update key.
-    """
+    """Raise the bounds of input partitions and, with `keys`, of single keys, by the rows of `punctuation`."""
     single = key_mask(punctuation, key)
     named = system_field(punctuation, "source").filter(pa.array(~single))
     feeds.hear(named.to_pylist(), bounds[~single].tolist())

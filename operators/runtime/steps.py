@@ -57,10 +57,8 @@ def choosing(columns: Sequence[str]) -> ArrowStep:
 
 
 def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
-    """Run a step as ``df.mapInArrow(step, schema)`` does, with any column names, in the source's reader if possible.
-
-    Spark parses names as expressions and does not find ``id.orig_h``; with such names, the row passes as one struct.
-    """
+    """Run a step as ``df.mapInArrow(step, schema)`` does, with any column names, in the source's reader if possible."""
+    # Spark parses names as expressions and does not find ``id.orig_h``; with such names, the row passes as one struct.
     from pyspark.sql.types import StructType
 
     given = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema

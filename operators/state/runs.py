@@ -283,10 +283,7 @@ class RunFiles:
 
 @cache
 def of_worker() -> RunFiles | None:
-    """Return the files of this Python worker's executor; None outside one, or with a limit of 0.
-
-    They are in the folder of the executor's blocks, which Spark removes when the executor ends.
-    """
+    """Return the files of this worker's executor, in a folder that Spark removes; None outside one, or with limit 0."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "")
     limit = os.environ.get(LIMIT)
     most = _DEFAULT if limit is None else parse_bytes(limit)

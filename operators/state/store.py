@@ -86,10 +86,7 @@ def write_head(store: Store, identity: Mapping[str, str], members: Mapping[str, 
 
 
 def check_head(head: Mapping[str, Any], identity: Mapping[str, str], began: str, same: str) -> None:
-    """Raise CheckpointError if another version wrote a head, or other settings than `identity`; see `check_identity`.
-
-    A new shard has an empty head.
-    """
+    """Raise CheckpointError if another version, or other settings than `identity`, wrote a head. A new one is empty."""
     if not head:
         return
     if head["layout"] != LAYOUT:

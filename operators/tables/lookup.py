@@ -80,10 +80,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def rows_at(
     location: str, storage: Mapping[str, str], columns: pa.Schema, version: Version, or_else: str = _NEW_CHECKPOINT
 ) -> pa.Table:
-    """Return the given columns of a table at a version, or raise FeedChangedError if that version is gone.
-
-    `or_else` is the alternative that the error's hint offers.
-    """
+    """Return columns of a table's version; raise FeedChangedError, with `or_else` in its hint, if that is gone."""
     with _telling_what_is_gone(location, storage, version, or_else):
         table = _opened(location, storage, version=version.number)
         if str(table.metadata().id) != version.table:
@@ -251,10 +248,7 @@ def planned(
 
 
 def indexed(table: pa.Table, plan: TableJoinPlan) -> SortedRows:
-    """Return the table's rows, sorted for lookup by key, without those that have a null in their key.
-
-    Inner and left joins give one result for each row, so they refuse a key that is in several rows.
-    """
+    """Return the rows with a whole key, sorted by it. Inner and left joins refuse a key that is in several rows."""
     names = plan.table_on
     table = table.filter(pa.array(~without_key(table, names)))
     if plan.one and table.num_rows:

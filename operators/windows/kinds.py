@@ -61,10 +61,7 @@ class Windows(abc.ABC):
 
     @abc.abstractmethod
     def wids(self, x: Whole) -> tuple[Int64s, Int64s]:
-        """Return the first and last window-id (both inclusive) of rows; last < first for a row between two windows.
-
-        A last id of HIGHEST means that the row is in every later window.
-        """
+        """Return each row's first and last window-id: last < first between windows, HIGHEST for all later windows."""
 
     @abc.abstractmethod
     def last_complete(self, bound: Whole) -> Int64s:
@@ -267,10 +264,7 @@ class Calendar:
         return numbers[np.searchsorted(beginnings, instants, "right") - 1]
 
     def beginnings(self, number: Whole) -> Int64s:
-        """Return the first instant of each period, in microseconds since the epoch. It is the end of the period before.
-
-        A period that the zone skipped (2011-12-30 in Samoa) begins with the next one, so it is empty.
-        """
+        """Return the first instant of each period in µs. One that the zone skipped (2011-12-30 in Samoa) is empty."""
         wanted = as_int64(number)
         if not wanted.size:
             return wanted

@@ -179,10 +179,7 @@ def look_at(contents: TableContents, bucket: int) -> tuple[BucketState, pa.Table
 
 
 def newer(held: pa.Table, rows: pa.Table, layout: Layout, *, or_equal: bool = False) -> Mask:
-    """Return which rows are newer by their time than the row held of their key; rows of keys without one are newer.
-
-    At most one row is held of each key. `or_equal` counts equal times as newer, whichever row arrived first.
-    """
+    """Return which rows are newer (or of equal time, with `or_equal`) than the row held of their key, if one is."""
     if not layout.order:
         # Nothing says which is newer: what is held answers for the key.
         return contest(held, rows, layout).rival < 0 if not or_equal else np.ones(rows.num_rows, dtype=np.bool_)

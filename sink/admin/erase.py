@@ -51,10 +51,7 @@ def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -
 
 
 def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Array]:
-    """Return a key's values as columns of one row, in the types of the table's key.
-
-    Values that do not fit, in number or type, are an OptionError.
-    """
+    """Return a key's values as one row in the types of the table's key; raise OptionError if they do not fit."""
     names, types = layout.key, layout.key_types
     expected = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)) or "a table with a key"
     if len(key) != len(names) or not names:
@@ -77,10 +74,7 @@ def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Arra
 
 
 def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Array]:
-    """Return a key's values as columns of one row, in the types of the table's key.
-
-    Each text is ``NAME=VALUE``, in any order, or ``VALUE`` if the key is one column. Any other text is an OptionError.
-    """
+    """Return texts ``NAME=VALUE``, or the ``VALUE`` of a key of one column, as one row in the types of the key."""
     names, kinds = layout.key, layout.key_types
     if not names:
         raise OptionError(f"the table at {location} has no key", expected="a table with a key")
@@ -233,10 +227,7 @@ def outputs_of(table: DeltaTable) -> list[str]:
 
 
 def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> None:
-    """Append the side rows of queries' last commits, in case a query died before it could.
-
-    Otherwise the query's restart would append them after the erasure.
-    """
+    """Append the side rows of queries' last commits: after a crash, a restart would only after the erasure."""
     outputs = Outputs(target, layout, layout.arrow_schema())
     writers: dict[str, None] = {}
     for entry in commit_infos(table):
@@ -249,10 +240,7 @@ def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> Non
 def erase_from_output(
     target: SinkTarget, place: str, rows: LettersWithKey, *, needed: bool, dry_run: bool
 ) -> int | None:
-    """Erase a key's rows from one table; return their number.
-
-    It is None if there is no such table and none is `needed`.
-    """
+    """Erase a key's rows from one table; return their number, or None without a table, unless it is `needed`."""
     there = dataclasses.replace(target, location=place)
     for _ in range(_ATTEMPTS):
         table = load_table(there)

@@ -234,10 +234,7 @@ def check_base(writer: TableWriter, results: Sequence[TaskResult], snapshot: Sna
 
 
 def merge_again(writer: TableWriter, merged: MergeResults, snapshot: Snapshot, made: list[str]) -> MergeResults:
-    """Return the merges with each bucket once, on its present files.
-
-    `snapshot` is the table now, with the rows that the tasks merged with. `made` receives the files staged here.
-    """
+    """Return the merges with each bucket merged once, on its files in `snapshot`. `made` receives the staged files."""
     by_bucket: dict[int, list[BucketMerge]] = {}
     for merge in merged.merges:
         by_bucket.setdefault(merge.bucket, []).append(merge)

@@ -37,10 +37,7 @@ class BatchName(NamedTuple):
         return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:
-        """Return the name as options of a writer.
-
-        They are Delta's txnAppId and txnVersion: a session with Delta refuses either without the other.
-        """
+        """Return the name as Delta's two options, txnAppId and txnVersion: a session with Delta refuses one alone."""
         named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
         return named | (
             {WRITE_OPTION: json.dumps({"offsets": self.offsets, "query": self.numbered_by or self.application})}
@@ -159,10 +156,7 @@ class Calls:
 
     @contextlib.contextmanager
     def call(self, batch: RunningBatch, location: str) -> Generator[int]:
-        """Yield the number of the write that the block makes; two writes of a batch at once are an OptionError.
-
-        A failed write does not count, so that it can be tried again.
-        """
+        """Yield the number of the block's write, which counts if it succeeds; refuse two writes of a batch at once."""
         place, now = (batch.name.application, location), (batch.run, batch.name.number)
         with self._lock:
             if place in self._busy:
@@ -230,10 +224,7 @@ def running_batch(session: SparkSession) -> RunningBatch | None:
 
 
 def _active_query(session: SparkSession, query_id: str) -> Any:
-    """Return Spark's own object of a query.
-
-    The session of a foreachBatch is a copy that does not list its queries; the state that all sessions share does.
-    """
+    """Return Spark's own object of a query. The copied session of a foreachBatch does not list its queries."""
     jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage] the only way there
     java_session: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
     queries = java_session.sharedState().activeStreamingQueries()

@@ -122,10 +122,7 @@ class CommitTable(ABC):
 
     @abstractmethod
     def put(self, change: TableCommit, made: list[str]) -> bool:
-        """Commit, and return True; return False if another writer has taken the version.
-
-        `made` receives the files written for it, unless the commit succeeds.
-        """
+        """Commit, or return False if another writer took the version. `made` receives the files unless it succeeds."""
 
     @abstractmethod
     def overdue(self) -> int:
@@ -167,10 +164,7 @@ class BatchCommit:
             raise
 
     def discard(self, results: Sequence[TaskResult], made: Iterable[str] = ()) -> None:
-        """Remove the files that an attempt wrote or replaced, except those that the table holds.
-
-        The commit may have been made although it seemed to fail.
-        """
+        """Remove an attempt's files, except the table's: the commit may have been made although it seemed to fail."""
         table, state = self._table, self._table.state
         state.refresh()
         kept = state.snapshot().named()
@@ -410,10 +404,7 @@ class BatchCommitter:
 def maintain_some(
     tables: Iterable[CommitTable], clock_us: Callable[[], int], seconds: Callable[[], float] = time.monotonic
 ) -> list[str]:
-    """Maintain the tables that are due, the most overdue first, as far as the time allows; return their names.
-
-    It never raises: the batch is committed, and failed steps are tried again.
-    """
+    """Maintain due tables, the most overdue first, while time allows; return their names. Never raise."""
     due = [(overdue, table) for table in tables if (overdue := table.overdue()) >= 0]
     late = seconds() + _BUDGET_S
     done: list[str] = []

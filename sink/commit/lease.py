@@ -34,10 +34,7 @@ class TableLease(LeaseFolder):
         super().__init__(folder, PLACE, exclusive=folder.is_local)
 
     def release(self, holder: str | None = None) -> Lease | None:
-        """Release the lease of any holder, and return it; raise a TableError if there is no table either.
-
-        A live holder takes it again with its next batch, unless another query has it by then.
-        """
+        """Release any holder's lease and return it. A live holder takes it again, unless another query was first."""
         found = super().release(holder)
         if found is None and not self._folder.names("_delta_log"):
             raise TableError(

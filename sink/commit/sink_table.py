@@ -142,10 +142,7 @@ class SinkTable(CommitTable):
         return self._state.table
 
     def _puts_entry(self, table: DeltaTable) -> bool:
-        """Return True if a commit that replaces whole buckets writes its log entry here, without delta-rs.
-
-        That takes a third of the time that delta-rs needs, and waits for the disk.
-        """
+        """Return True if commits of whole buckets write their log entry here, in a third of the time of delta-rs."""
         if not self.target.is_local:
             return False
         if not self.target.is_durable:

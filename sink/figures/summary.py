@@ -270,10 +270,7 @@ def last_summary(
 def last_commit(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> tuple[CommitSummary, Mapping[str, Any]] | None:
-    """Return the most recent summary of a query, or of one of its batches, with all of the commit's metadata.
-
-    `near` is the version of the query's last commit that its checkpoint remembers: the log is read from there first.
-    """
+    """Return the last summary, with metadata, of a query or of its `batch`; look near the version `near` first."""
     newer = None if near is None else table.version() - near + 1
     limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
     for limit in (*limits, None):
@@ -306,10 +303,7 @@ def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[Com
 def read_summaries(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> list[tuple[int, CommitSummary]]:
-    """Return the summaries of commits after a version; see :meth:`~upstream.LatestTable.history`.
-
-    If there is none, it costs one failed look-up.
-    """
+    """Return the summaries of commits after a version, at one failed look-up if none; see ``LatestTable.history``."""
     folder = TableFolder(absolute_location(path), storage_options or {})
 
     def summary(version: int) -> CommitSummary | None:

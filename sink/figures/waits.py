@@ -82,10 +82,7 @@ class Laggard:
 
 
 def laggard_of(offset: Mapping[str, Any], now_us: int) -> Laggard | None:
-    """Return the laggard of a source by its whole offset; None for partitions that are close together, or a single one.
-
-    `now_us` is the time at which its silence is judged.
-    """
+    """Return the laggard of a whole offset at `now_us`; None for partitions close together, or for one alone."""
     progress: Mapping[str, Any] = offset.get("progress", {})
     ended = set(offset.get("ended", ()))
     bounds = {
@@ -106,10 +103,7 @@ def laggard_of(offset: Mapping[str, Any], now_us: int) -> Laggard | None:
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
-    """Return the feed that holds the others back, from the source's offset in Spark's progress report.
-
-    The text is empty for a single feed, and for feeds that are close together.
-    """
+    """Return the feed that holds the others back, by Spark's progress; empty if they are close together, or one."""
     found = laggard_of(offset, now_us)
     if found is None:
         return ""

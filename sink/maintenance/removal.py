@@ -121,10 +121,7 @@ class Removal:
         done.files += self._remove(gone, done)
 
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: MaintenanceResult) -> None:
-        """Remove the files in one of the table's folders that are older than all retained versions and in none.
-
-        Files under names that UpStream does not give belong to others.
-        """
+        """Remove our own files in a folder of the table that are older than all retained versions and in none."""
         listed: dict[str, int] = {}
         folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
         for folder in folders:

@@ -69,10 +69,7 @@ _last: dict[str, MaintenanceResult] = {}  # by location
 
 
 def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
-    """Return delta-rs' properties for after a commit; with `on`, delta-rs makes checkpoints.
-
-    It must not do so if maintenance makes them, within its budget.
-    """
+    """Return delta-rs' properties for after a commit: checkpoints only if `on`, as maintenance makes them too."""
     from deltalake import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=on, cleanup_expired_logs=None if on else False)

@@ -35,10 +35,7 @@ class BatchRows:
         return self._of(self.rows.take(pa.array(positions)), positions)
 
     def chosen(self, chosen: Mask) -> BatchRows:
-        """Return the chosen rows, in their order.
-
-        Unlike :meth:`take`, it works for rows of any size: a column may hold more than 2 GB of text.
-        """
+        """Return the chosen rows in order, also from columns of more than 2 GB of text, unlike :meth:`take`."""
         return self._of(self.rows.filter(pa.array(chosen)), chosen)
 
     def slice(self, start: int, end: int) -> BatchRows:

@@ -312,10 +312,7 @@ class Engine:
 
     @contextlib.contextmanager
     def held_rows(self, held: BucketFiles, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:
-        """Yield the rows of a bucket, for as long as its files are needed.
-
-        `new` has the deciding columns. With `turn`, large files may be rewritten although they need not be.
-        """
+        """Yield a bucket's rows while its files are needed for `new`. With `turn`, large files may be rewritten."""
         if self._marks(held):
             yield MarkedRows(self._layout, self._files, self._index, held, turn=turn)
             return

@@ -117,10 +117,7 @@ class _ArrivalOrder(NamedTuple):
 
 
 def newest_rows(pending: BatchRows, layout: Layout, lost: Callable[[BatchRows], None] = unheard) -> BatchRows:
-    """Return the newest row of each key, which represents the key's other rows, or the rows that the table keeps.
-
-    `lost` receives the rows that lost in a conflict.
-    """
+    """Return the newest row of each key, or the rows that the table keeps. `lost` receives losers of conflicts."""
     if pending.rows.num_rows == 0 or layout.history.count is None:
         return pending
     if layout.partial:

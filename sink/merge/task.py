@@ -81,10 +81,7 @@ class Arrivals:
         return cls(first + np.round(offset / grouped).astype(np.int64), grouped, first)
 
     def staleness(self, committed_us: int) -> Staleness | None:
-        """Return the rows' ages at the commit; None without rows.
-
-        A row from the future (after a clock was set back) has age 0.
-        """
+        """Return the rows' ages at the commit, 0 for one from the future (a clock was set back); None without rows."""
         rows = int(self.count.sum())
         if rows == 0:
             return None

@@ -220,10 +220,7 @@ class ResultTables:
         self._threads = threads
 
     def look(self, tables: Iterable[ResultTable]) -> Seen:
-        """Return the state of the tables that tasks need for the next batch. It can be pickled.
-
-        A failing object store raises; it does not refuse a table.
-        """
+        """Return, in a form to pickle, the state of tables for the next batch's tasks. A failing store raises."""
         last = self._committer.last()
         chosen = {table.name: table for table in tables}
 
@@ -307,10 +304,7 @@ _GOING = f"{LOG}/_upstream_dropped"
 
 
 def refuse_foreign(location: str, name: str, host: str | None, options: Sequence[tuple[str, str]] = ()) -> None:
-    """Refuse a location that holds anything but the query's own table or nothing.
-
-    `host` is the streaming query's id; None if it has never run.
-    """
+    """Refuse a location with anything but the query's own table. Without a `host`, the query has never run."""
     folder = target_at(location, options).folder
     with folder.guarded():
         _looked_at(location, name, host, options)

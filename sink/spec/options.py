@@ -326,10 +326,7 @@ class SinkTarget:
 
 
 def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> SinkTarget:
-    """Return the target that the options describe; an OptionError names all that are wrong.
-
-    Before a query is started, its checkpoint location may be unknown.
-    """
+    """Return the options' target, perhaps without a checkpoint; an OptionError names all wrong options."""
     (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
     checkpoint = lowered.get("checkpointlocation", "").strip()

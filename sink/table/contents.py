@@ -109,10 +109,7 @@ class TableContents:
         return self._read(self.files, path, self.files.schema.names)
 
     def deciding(self, path: str) -> pa.Table:
-        """Return the deciding columns of a data file.
-
-        The others are read too, to test that they are readable, and dropped.
-        """
+        """Return the deciding columns of a data file; read the others too, to test that they are readable."""
         return self._read(self.files, path, self.layout.deciding)
 
     def buried(self, bucket: int) -> pa.Table:
@@ -197,18 +194,12 @@ LOG_FILE = re.compile(
 
 
 def is_own(path: str) -> bool:
-    """Return True if a file, by its path below the table, has a name that only UpStream gives.
-
-    A process that dies leaves such files, which the table's log does not name.
-    """
+    """Return True if a path below the table has a name that only UpStream gives, as files of dead processes."""
     return _OWN.fullmatch(path) is not None
 
 
 def every_file(folder: TableFolder, below: str = "") -> Iterator[str]:
-    """Yield the paths of all files below a folder; a link to a folder is a file and is not followed.
-
-    A file in the folder's place raises a NotADirectoryError.
-    """
+    """Yield all files below a folder, without following links; raise NotADirectoryError if it is a file."""
     if not folder.is_local:
         for each in folder.listing(below):
             path = f"{below}/{each.name}" if below else each.name
@@ -244,10 +235,7 @@ def check_free(folder: TableFolder) -> None:
 
 
 def files_in_log(folder: TableFolder) -> set[str]:
-    """Return the files below the table that any entry or checkpoint of its log names.
-
-    Entries that are gone or damaged are skipped.
-    """
+    """Return the files below the table that its log's entries or checkpoints name, as far as they are readable."""
     found: set[str] = set()
     for name in folder.names(LOG):
         number, _, ending = name.partition(".")

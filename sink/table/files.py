@@ -334,10 +334,7 @@ class BucketReader:
 
 
 def _of_few_values(rows: pa.Table) -> list[str]:
-    """Return the text columns with few values in the first row group.
-
-    With many values, a dictionary makes files larger and readers slower.
-    """
+    """Return the text columns with few values in the first row group: dictionaries of many are large and slow."""
     first = rows.slice(0, ROW_GROUP)
     return [
         field.name

@@ -114,10 +114,7 @@ class KeyIndex:
                 os.remove(place)
 
     def tidy(self, named: Iterable[str]) -> None:
-        """Remove indexes of files that the table no longer names, and the least used ones beyond the limit.
-
-        Most calls do nothing: it looks only after a number of writes.
-        """
+        """Remove indexes of files that the table dropped, and the least used ones beyond the limit, at times."""
         if self._written < _TIDY_EVERY:
             return
         self._written = 0
@@ -141,10 +138,7 @@ class KeyIndex:
             room += size
 
     def forget(self, named: Iterable[str]) -> int:
-        """Remove the indexes of all but the named data files, whatever their age; return their number.
-
-        A batch under way rebuilds those that it needs.
-        """
+        """Remove the indexes of all but the named files; return their number. A running batch rebuilds its own."""
         kept, gone = {_file_name(path) for path in named}, 0
         for entry in list(os.scandir(self.home)):
             if entry.name not in kept:

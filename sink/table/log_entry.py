@@ -80,10 +80,7 @@ def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Ac
 
 
 def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = True) -> Action:
-    """Return the action that removes a data file, from the one that added it.
-
-    `changed` is False if its rows stay in the table.
-    """
+    """Return the action that removes the file of an `add`. `changed` is False if its rows stay in the table."""
     removed: Action = {
         "path": add["path"],
         "deletionTimestamp": written_ms,

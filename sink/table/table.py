@@ -52,10 +52,7 @@ _advised: set[str] = set()
 
 
 def marks_from_the_start(engine: str, expected_keys: int | None, buckets: int) -> bool:
-    """Return True if a new table gets deletion vectors; with `engine=auto`, only if it is large by `expectedKeys`.
-
-    Not every reader supports them. So a table without them stays without, however large it becomes.
-    """
+    """Return True if a new table gets deletion vectors, which not every reader supports: no table gets them later."""
     return engine == "vectors" or (
         engine == "auto" and expected_keys is not None and expected_keys >= WORTH_MARKING * buckets
     )
@@ -90,10 +87,7 @@ def say_chosen(location: str) -> None:
 
 
 def advise(table: str, location: str, configuration: Mapping[str, str], largest: Callable[[], int]) -> bool:
-    """Log once per process that deletion vectors would pay off in a table; return True if it was logged now.
-
-    `table` is the id in its metadata; `largest` returns the number of rows of its largest bucket.
-    """
+    """Log once for a table's id that deletion vectors would pay, by its `largest` bucket; return True if logged now."""
     if table in _advised or VECTORS_ENABLED in configuration:
         return False
     most = largest()
@@ -166,10 +160,7 @@ class Snapshot:
         return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
-        """Return True if the batch on this version may rewrite the bucket's large files.
-
-        Buckets take turns, so that no batch has to rewrite many.
-        """
+        """Return True if the batch on this version may rewrite the bucket's large files: no batch rewrites many."""
         turns = min(buckets, _TURNS)
         # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit
         # in between.
@@ -341,10 +332,7 @@ def _place(target: SinkTarget) -> _Place:
 
 
 def has_entry_after(target: SinkTarget, version: int) -> bool:
-    """Return False if the log surely has no entry after a version that it has; entries have no gaps.
-
-    In an object store it is always True: to look costs as much as to load.
-    """
+    """Return False if the log surely has no later entry. In an object store, a look costs as much as a load."""
     return not target.is_local or os.path.exists(os.path.join(target.location, entry_place(version + 1)))
 
 
@@ -404,10 +392,7 @@ class TableChange:
         self._made += paths
 
     def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
-        """Replace some files by others, and return the number of rows in the new ones.
-
-        Each file is written as the iterable yields it; None is a file without rows.
-        """
+        """Replace files by one for each iterable, None for one without rows; return the number of new rows."""
         count = 0
         for file in rows:
             if file is not None:

@@ -279,10 +279,7 @@ def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bool = False) -> Generator[Consumer]:
-    """Lend a consumer at an offset, and keep it: connections and threads are expensive.
-
-    With `fresh`, make a new consumer and close the idle ones.
-    """
+    """Lend a consumer at an offset, and keep it, as it is expensive. With `fresh`, make one, and close idle ones."""
     from confluent_kafka import Consumer
 
     settings = {

@@ -61,10 +61,7 @@ class ReleasePlan:
 
 
 def enters_up_to(mode: Mode, bounds: Sequence[int]) -> int:
-    """Return the last time of rows that enter the join, given the bounds of both inputs.
-
-    A row at the bound need not wait: later rows have its time or a later one (Bai et al. §4.1).
-    """
+    """Return the last time of rows that enter, by both bounds: one at the bound need not wait (Bai et al. §4.1)."""
     return HIGHEST if mode == "filter" else min(bounds)
 
 

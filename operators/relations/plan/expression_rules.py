@@ -101,10 +101,7 @@ def size(expression: Expression) -> int:
 
 
 def ordered(expression: Expression) -> Expression:
-    """Return an equivalent expression with a canonical order of operands.
-
-    AND and OR keep their order if a condition can fail, since an earlier one may guard it.
-    """
+    """Return an equivalent expression with canonically ordered operands; AND and OR stay if one may guard another."""
     if not isinstance(expression, Call):
         return expression
     function = expression.function

@@ -152,10 +152,7 @@ class SessionShard(WindowStateShard):
         self._late = self._closed = self._partial = self._corrected = self._read = 0
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Process the rows that arrived, and close the sessions that are complete.
-
-        The table has tombstones of retracted results, results, then the shard's own punctuation.
-        """
+        """Process the rows; return tombstones of retracted results, results, then the shard's own punctuation."""
         plan = self._plan
         tables = self._opened(given.left)
         now_us = self._now_us
@@ -226,10 +223,7 @@ class SessionShard(WindowStateShard):
         now_us: int,
         raised: pa.Table | None,
     ) -> list[tuple[WindowStates, bool | None]]:
-        """Merge arrived rows into the sessions, replace the sessions on the pages, and return results.
-
-        Each part has True if its results are final, False if not, None if they are retracted.
-        """
+        """Merge rows into the sessions, and return results by part: True if final, False if not, None if retracted."""
         plan, algebra, gap = self._plan, self._plan.algebra, self._gap
         names = algebra.state_schema.names
         rows, of_row = Sessions.lifted(algebra, whole, plan.key, plan.times(whole), gap)

@@ -62,10 +62,7 @@ class WindowShard(WindowStateShard):
         self._committed: int | None = None
 
     def step(self, given: ShardInput) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Process the rows that arrived, and close the windows that are complete.
-
-        The table has results, then the shard's own punctuation.
-        """
+        """Process the rows, and return the results of windows that are complete, then the shard's own punctuation."""
         plan = self._plan
         tables = self._opened(given.left)
         now_us = self._now_us

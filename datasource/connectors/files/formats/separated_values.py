@@ -460,10 +460,7 @@ class DelimitedParser(LineParser):
         return found
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
-        """Return the wanted columns as written, and the lines with a wrong number of fields, with reasons.
-
-        The table is None if pyarrow cannot split the lines.
-        """
+        """Return the wanted columns as written (None if pyarrow cannot split them), and wrong lines with reasons."""
         import pyarrow.csv as csv
 
         wrong: dict[int, str] = {}
