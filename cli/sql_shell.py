@@ -5,18 +5,18 @@ from __future__ import annotations
 import collections
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from ..conf.errors import OptionError, TableError, UpstreamError
-from ..conf.units import length_text
+from ..conf.units import length_text, now_us
 from ..core.rows.event_times import python_rows
 from ..hosting.edits import readers_of, record
 from ..hosting.job_file import created
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
-from ..hosting.reports import QueryReport, Reports, completeness
+from ..hosting.reports import Reports, completeness, view_backlogs
 from ..language import bind
 from ..language.statements import (
     HELP,
@@ -39,7 +39,7 @@ from ..language.statements import (
     parse,
     split,
 )
-from ..storage.folder import folder_at
+from ..storage.folder import TableFolder, folder_at
 from .status import cell
 
 if TYPE_CHECKING:
@@ -117,8 +117,9 @@ def _order(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((0,) if value is None else (2,) if _is_nan(value) else (1, _plain(value)) for value in row)
 
 
-def _definitions(registry: Registry, reports: Mapping[int, QueryReport]) -> Iterator[tuple[str, str, str, str, str]]:
+def _definitions(registry: Registry, checkpoint: TableFolder) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield the name, kind, weight, state, and columns or text of everything."""
+    reports, queues, now = Reports(checkpoint).read(), view_backlogs(checkpoint, registry), now_us()
     for stream in registry.catalog.streams.values():
         yield stream.name, "table" if stream.static else "source", "", "", ", ".join(stream.schema.names)
     for function, text in registry.catalog.functions.items():
@@ -129,6 +130,7 @@ def _definitions(registry: Registry, reports: Mapping[int, QueryReport]) -> Iter
         state = "active" if each.active else f"paused: {each.reason}" if each.reason else "paused"
         if each.id in reports and reports[each.id].late:
             state += f"; complete from {completeness(reports[each.id])}"
+        state += f"; {queues[each.id].text(now)}" if each.id in queues else ""
         yield each.name, "materialized view", f"{each.weight:g}", state, each.text
 
 
@@ -326,7 +328,7 @@ class Shell:
         if name is None or name in get_args(Kind):
             for column in ("name", "kind", "weight", "state", "columns or text"):
                 found.add_column(column, overflow="fold")
-            for row in _definitions(registry, Reports(folder_at(self._queries.checkpoint)).read()):
+            for row in _definitions(registry, folder_at(self._queries.checkpoint)):
                 if name in (None, row[1].upper()):
                     found.add_row(*row)
         else:

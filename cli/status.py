@@ -196,17 +196,20 @@ def print_prometheus(path: str, storage: Mapping[str, str]) -> None:
 
 
 def _print_queries(checkpoint: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
+    import polars as pl
     from rich.table import Table
 
     from ..core.feedback.offsets import journaled_counts, noted_batches
     from ..hosting.registry import registry_now
-    from ..hosting.reports import Reports, completeness, listed
+    from ..hosting.reports import Reports, completeness, listed, view_backlogs
     from ..storage.folder import TableFolder
 
-    folder = TableFolder(checkpoint, storage)
+    folder, now = TableFolder(checkpoint, storage), now_us()
     registry, reports = registry_now(checkpoint), Reports(folder).read()
-    frame = listed(registry, reports, now_us())
+    frame, queues = listed(registry, reports, now), view_backlogs(folder, registry)
     if as_json:
+        found = [queue and queue.to_json(now) for queue in (queues.get(each.id) for each in registry.queries.values())]
+        frame = frame.with_columns(queue=pl.Series(found)) if queues else frame
         console.out(frame.write_ndjson(), end="", highlight=False)
         return
     table = Table("query", "weight", "active", "complete from", "staleness", "waiting", "text", box=None)
@@ -218,6 +221,9 @@ def _print_queries(checkpoint: str, *, as_json: bool, storage: Mapping[str, str]
             age += f", {format_duration_us(max(now_us() - committed_at.timestamp() * 1e6, 0))} ago"
         table.add_row(name, f"{weight:g}", state, since, age, "" if waiting is None else f"{waiting:.1f} s", text)
     console.print(table)
+    for each in registry.queries.values():
+        if each.id in queues:
+            console.print(f"{each.name}: {queues[each.id].text(now)}")
     last = max(noted_batches(folder, "commits"), default=None)
     if last is not None:
         print_counts(console, journaled_counts(folder, last))

@@ -9,13 +9,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ..core.feedback.checkpoint_layout import stage_folder
-from ..core.feedback.reports import LeftOutFigures, ShardReport, faded, read_reports, write_value
+from ..conf.units import format_duration_us
+from ..core.feedback.checkpoint_layout import forget_query_queues, query_queue_folder, stage_folder
+from ..core.feedback.control import AUTO
+from ..core.feedback.offsets import noted_batches
+from ..core.feedback.reports import LeftOutFigures, QueueReport, ShardReport, faded, read_reports, write_value
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from ..sink.figures.summary import QueueBacklog
     from .output import BatchOutcome
     from .registry import Registry
 
@@ -123,6 +127,8 @@ class Reports:
 
     def __init__(self, checkpoint: TableFolder) -> None:
         self._folder = checkpoint.below(_FOLDER)
+        self._checkpoint = checkpoint
+        self._forgotten: frozenset[int] | None = None  # the queries in force at the last removal of others' folders
         self._known: HostReport | None = None
         self._last: tuple[bytes, HostReport] | None = None
         self._left_out = LeftOutFigures("the report of the queries", self._folder, _LOG)
@@ -154,7 +160,7 @@ class Reports:
         costs: Mapping[int, float] | None = None,
         lagging: Mapping[int, int] | None = None,
     ) -> None:
-        """Add a batch, and forget all queries but `queries`, the incarnations in force.
+        """Add a batch, and forget all queries, and the queues, but those of `queries`, the incarnations in force.
 
         `committed` has the time in µs of each table's commit and its rows' age. `costs` has the seconds that the batch
         took for the results of each query. `lagging` has the oldest arrival of the rows that some queries lack.
@@ -162,6 +168,9 @@ class Reports:
         known = self._known if self._known is not None else self.host()
         if batch <= known.batch:
             return
+        if self._forgotten != frozenset(queries):
+            self._forgotten = frozenset(queries)
+            self._left_out.attempt(lambda: forget_query_queues(self._checkpoint, queries))
         costs, seconds = {} if costs is None else costs, times.committed_s
         lagging = {} if lagging is None else lagging
         busy = bool(outcome.rows or outcome.began or outcome.waiting or outcome.late or lagging)
@@ -182,6 +191,61 @@ class Reports:
 
 def _waits(report: HostReport) -> bool:
     return any(each.oldest_us is not None for each in report.queries.values())
+
+
+class ViewBacklog(NamedTuple):
+    """The queue of a view as its last batch left it."""
+
+    policy: str
+    asked: str  # the budget in force as it was given
+    rows: int | None  # the budget in rows; None for no limit
+    backlog: QueueBacklog | None  # None before the first batch
+
+    @property
+    def budget(self) -> str:
+        """The budget in words."""
+        found = "" if self.rows is None or self.asked == str(self.rows) else f", {self.rows:,} rows"
+        return f"{self.asked}{found}"
+
+    def to_json(self, now_us: int) -> dict[str, Any]:
+        """Return the figures; ages are in seconds."""
+        found, since = self.backlog, None if self.backlog is None else self.backlog.oldest_us
+        return {
+            "policy": self.policy,
+            "budget": self.asked,
+            "rows": self.rows,
+            "waiting": 0 if found is None else found.pending,
+            "superseded": 0 if found is None else found.did.superseded,
+            "oldest": None if since is None else max(now_us - since, 0) / 1e6,
+        }
+
+    def text(self, now_us: int) -> str:
+        """Return the figures in words."""
+        found = self.to_json(now_us)
+        age = "" if found["oldest"] is None else f", the oldest for {format_duration_us(found['oldest'] * 1e6)}"
+        counts = f"{found['waiting']:,} rows wait{age}; {found['superseded']:,} superseded in the last batch"
+        return f"queue {self.policy}, budget {self.budget}: {counts}"
+
+
+def view_backlogs(checkpoint: TableFolder, registry: Registry) -> dict[int, ViewBacklog]:
+    """Return the queue of each view that runs and has one, by incarnation."""
+    queued = [each for each in registry.active.values() if each.queue]
+    if not queued:
+        return {}
+    from ..sink.figures.summary import look_at_queue
+    from .messages import command_of_batch
+
+    last = max(noted_batches(checkpoint, "offsets"), default=None)
+    ticks = {} if last is None else command_of_batch(checkpoint.location, last).queues
+    found: dict[int, ViewBacklog] = {}
+    for each in queued:
+        place = TableFolder(query_queue_folder(checkpoint.location, each.id), checkpoint.storage)
+        reports = read_reports(place, QueueReport)
+        tick = ticks.get(each.id, {})
+        asked, rows = tick.get("asked", each.queue.get("budget", AUTO)), tick.get("budget")
+        backlog = look_at_queue([reports], max((report.batch_id for report in reports), default=-1))
+        found[each.id] = ViewBacklog(each.queue["queue"], asked, rows, backlog)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

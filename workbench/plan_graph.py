@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ..conf.units import format_duration_us
@@ -22,13 +23,13 @@ from ..core.feedback.reports import (
 )
 from ..core.watermark.bounds import AFTER_ALL, is_finite
 from ..plan.picture import StepBox
-from ..sink.figures.summary import CommitSummary
+from ..sink.figures.summary import CommitSummary, QueueBacklog, look_at_queue
 from ..sink.figures.waits import StageBacklog, moment
 from ..storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from ..hosting.registry import Registry
-    from ..hosting.reports import PartCost, QueryReport
+    from ..hosting.reports import PartCost, QueryReport, ViewBacklog
     from ..language import Query
 
 __all__ = ["PlanGraph", "PlanNode", "bound_query", "hosted_graph", "job_graph", "received", "stored_graph"]
@@ -261,13 +262,10 @@ def _with_reports(node: PlanNode, checkpoint: TableFolder, folder: str) -> tuple
     backlog: list[StageBacklog] = []
     if kind is QueueReport:
         queue = cast("list[QueueReport]", reports)
-        rows_in, rows_out = sum(each.arrived for each in queue), sum(each.applied for each in queue)
-        figures = [
-            ("rows in", rows_in, "rows"),
-            ("rows out", rows_out, "rows"),
-            ("waiting", sum(each.waiting for each in queue), "rows"),
-            ("superseded in the queue", sum(each.superseded for each in queue), "rows"),
-        ]
+        queued = look_at_queue([queue], max(each.batch_id for each in queue))
+        assert queued is not None
+        rows_in, rows_out = queued.did.arrived, queued.did.applied
+        figures = _queue_figures(queued)
     elif kind is WindowReport:
         windows = cast("list[WindowReport]", reports)
         rows_out = sum(each.results + each.partial + each.corrected for each in windows)
@@ -281,6 +279,15 @@ def _with_reports(node: PlanNode, checkpoint: TableFolder, folder: str) -> tuple
     if unreleased := 0 if kind is QueueReport else sum(each.unreleased for each in reports):
         backlog.append(_backlog(node, reports, unreleased))
     return dataclasses.replace(node, figures=tuple(figures), rows_in=rows_in, rows_out=rows_out), backlog
+
+
+def _queue_figures(queue: QueueBacklog) -> list[Figure]:
+    return [
+        ("rows in", queue.did.arrived, "rows"),
+        ("rows out", queue.did.applied, "rows"),
+        ("waiting", queue.pending, "rows"),
+        ("superseded in the queue", queue.did.superseded, "rows"),
+    ]
 
 
 def _incomplete(reports: Sequence[OperatorReport]) -> dict[str, int]:
@@ -322,11 +329,12 @@ def hosted_graph(
     streams: Mapping[str, Mapping[str, Any]],
     now_us: int,
     costs: Mapping[str, PartCost],
+    queues: Mapping[int, ViewBacklog] = MappingProxyType({}),
 ) -> PlanGraph:
     """Return the graph of some hosted queries: each part that several of them share is one step.
 
     `queries` are bound, by name; a name that is not registered is that of a text. `streams` are the offsets of sources.
-    `costs` are by the key of a part.
+    `costs` are by the key of a part, and `queues` by incarnation.
     """
     from ..hosting.shared_parts import shared_parts
     from ..language import plan_parts
@@ -356,9 +364,22 @@ def hosted_graph(
                 node = _with_offset(node, streams[part.reads])
             nodes[place] = node
         end, held = _query_node(name, query, registry, reports, now_us)
-        nodes[end.name] = dataclasses.replace(end, inputs=(places[[*places][-1]],))
+        last = places[[*places][-1]]
+        nodes[end.name] = dataclasses.replace(end, inputs=(last,))
+        queue = None if registered is None else queues.get(registered.id)
+        if queue is not None:
+            nodes[last] = _with_queue(nodes[last], queue, now_us)
+            # No result waits but in the queue.
+            held = [dataclasses.replace(each, stage=last, text=f"the queue of {name} holds rows") for each in held]
         backlogs += held
     return PlanGraph(nodes, tuple(backlogs))
+
+
+def _with_queue(node: PlanNode, queue: ViewBacklog, now_us: int) -> PlanNode:
+    found: list[Figure] = [("budget", queue.budget, "")]
+    found += [] if queue.backlog is None else _queue_figures(queue.backlog)
+    found.append(("oldest", queue.to_json(now_us)["oldest"], "s"))
+    return dataclasses.replace(node, figures=(*found, *node.figures))
 
 
 def _with_cost(node: PlanNode, key: str, costs: Mapping[str, PartCost]) -> PlanNode:
@@ -415,7 +436,7 @@ def job_graph(
 
 def bound_query(name: str, registry: Registry) -> Query:
     """Return a registered query with its plan, also if it is paused; raise QueryRefusedError if it no longer binds."""
-    from ..language import bind
+    from ..hosting.registry import bind_registered
 
     query = registry.queries[name]
-    return query.bound if query.bound is not None else bind(query.text, query.scope(registry.catalog))
+    return query.bound if query.bound is not None else bind_registered(query, registry.catalog)

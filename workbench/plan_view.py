@@ -256,7 +256,7 @@ def plan_of_job(
 ) -> PlanView:
     """Return the plan of a query of a job, of a text, or of the whole job: in parts if it hosts many queries."""
     from ..hosting.registry import registry_now
-    from ..hosting.reports import Reports, part_costs, part_reports
+    from ..hosting.reports import Reports, part_costs, part_reports, view_backlogs
     from ..language import bind
     from ..operators.relations.plan.properties import clock_of
 
@@ -277,7 +277,8 @@ def plan_of_job(
         graph = job_graph(reads, streams, limit)
         return PlanView(graph, "", None, [], {}, None, len(reads), spans=hosted_spans(job.folder, host, parts, {}))
     costs = part_costs(parts) if latest else {}
-    graph = hosted_graph(queries, registry, host.queries, streams, now_us, costs)
+    queues = view_backlogs(job.folder, registry) if latest else {}
+    graph = hosted_graph(queries, registry, host.queries, streams, now_us, costs, queues)
     titles = {key: each.title for each in graph.nodes.values() if each.part for key in costs[each.part].keys}
     spans: Sequence[BatchSpan] = ()
     if not text:
@@ -292,7 +293,8 @@ def plan_of_job(
     held = graph.backlogs
     if held is not None and clock_of(queries[name].plan) == "event":
         held = (*held, *stage_backlog(job.folder, name)) if latest else None
-    wait = oldest_wait(seen.summaries, mine, seen.now_us, held, complete=_complete(mine))
+    last = graph.nodes[shown].inputs[0]
+    wait = oldest_wait(seen.summaries, mine, seen.now_us, held, queue=last, complete=_complete(mine))
     graph, way = with_way(graph, wait, [ends.get(each, f"stream:{each}") for each in reads], mine)
     rates = rates_of(graph, seen, [])
     return PlanView(graph, shown, wait, way, rates, seen.version, len(registry.queries), spans=spans)

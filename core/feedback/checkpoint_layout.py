@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ PLAN = "upstream-plan"
 SAMPLES = "upstream-samples"
 SINK = "upstream-sink"
 SPARK = "upstream-spark"
+_QUERY_QUEUE = "queue-"
 OWN_SCHEMA = "upstream-schema-"
 """The prefix of the file with a source's inferred schema."""
 SOURCE_RECORD = "upstream-source-"
@@ -76,7 +78,19 @@ def stage_folder(checkpoint: str, number: int) -> str:
 
 def query_queue_folder(checkpoint: str, query: int) -> str:
     """Return the folder for the reports of the shards of a hosted query's queue."""
-    return f"{stage_folder(checkpoint, 0)}/queue-{query}"
+    return f"{stage_folder(checkpoint, 0)}/{_QUERY_QUEUE}{query}"
+
+
+def forget_query_queues(checkpoint: TableFolder, but: Collection[int]) -> None:
+    """Remove the reports of the queues of all hosted queries but some."""
+    stage, kept = TableFolder(stage_folder(checkpoint.location, 0), checkpoint.storage), set(map(str, but))
+    for each in stage.listing():
+        if each.is_folder and each.name.startswith(_QUERY_QUEUE) and each.name[len(_QUERY_QUEUE) :] not in kept:
+            place = stage.below(each.name)
+            if place.is_local:
+                shutil.rmtree(place.location, ignore_errors=True)
+            else:  # a store has no empty folders
+                place.remove(place.names(""))
 
 
 def feeds_folder(checkpoint: str, name: str) -> str:

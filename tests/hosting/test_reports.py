@@ -5,6 +5,8 @@ from datetime import datetime, timezone
 import pytest
 from kit.registries import COUNTS, FAST, begun, register
 
+from upstream.core.feedback.checkpoint_layout import query_queue_folder
+from upstream.core.feedback.reports import QueueReport, read_reports, write_report
 from upstream.hosting.edits import record
 from upstream.hosting.journal import Change
 from upstream.hosting.output import BatchOutcome
@@ -21,6 +23,21 @@ from upstream.hosting.reports import (
     whole_cost,
 )
 from upstream.storage.folder import folder_at
+
+
+def test_the_reports_of_the_queues_of_queries_that_ended_are_removed(tmp_path):
+    folder = folder_at(str(tmp_path))
+    places = [query_queue_folder(str(tmp_path), number) for number in (1, 12)]
+    for place in places:
+        write_report(place, QueueReport(0, waiting=1))
+    reports = Reports(folder)
+    reports.take(0, BatchOutcome(), [1, 2, 12], {})
+    assert all(read_reports(each, QueueReport) for each in places)
+    reports.take(1, BatchOutcome(), [2, 12], {})
+    assert [each.name for each in folder.listing("upstream-stages/0")] == ["queue-12"]
+    assert read_reports(places[1], QueueReport)
+    Reports(folder).take(2, BatchOutcome(), [2], {})
+    assert folder.listing("upstream-stages/0") == []
 
 
 def test_batches_add_up_over_restarts_and_repeats(tmp_path):

@@ -7,10 +7,13 @@ import pytest
 from kit.continuous import CATALOG
 from kit.registries import begun
 from kit.sink import Sink
+from typer.testing import CliRunner
 
+from upstream.cli.main import app
 from upstream.core.feedback.checkpoint_layout import (
     SparkTimes,
     operator_folder,
+    query_queue_folder,
     queue_folder,
     stage_folder,
     windows_folder,
@@ -18,8 +21,10 @@ from upstream.core.feedback.checkpoint_layout import (
     write_steps,
 )
 from upstream.core.feedback.reports import JoinReport, QueueReport, StageReport, WindowReport, write_report
+from upstream.hosting.edits import record
 from upstream.hosting.journal import Change, Journal
-from upstream.hosting.reports import HostTimes, PartsReport
+from upstream.hosting.messages import QUEUES, offset_of
+from upstream.hosting.reports import HostTimes, PartsReport, QueryReport
 from upstream.language import bind
 from upstream.operators.relations.plan.common_parts import part_key
 from upstream.storage.folder import TableFolder
@@ -228,6 +233,35 @@ def test_the_plan_of_one_query_and_of_a_text_that_is_not_registered(job):
     with page(job.folder) as client:
         assert client.get("/api/v1/plan", params={"root": "query:none"}).status_code == 404
         assert client.get("/api/v1/plan", params={"text": "SELECT FROM"}).status_code == 400
+
+
+def test_the_queue_of_a_view_shows_the_rows_that_wait_and_its_budget(job):
+    query = register(str(job.checkpoint), "v", "SELECT vehicle_id, speed FROM LATEST(buses)", queue={"queue": "fifo"})
+    number = query.queries["v"].id
+    states = [source(**{each: state(100)}) for each in ("feed/1", "a", "b")]
+    ticks = {QUEUES: {str(number): {"asked": "auto", "budget": 2000}}}
+    planned(job.checkpoint, 5, *states, {**offset_of(str(job.checkpoint), 3), **ticks})
+    for shard, batch in ((0, 5), (1, 4)):
+        figures_ = {"arrived": 30, "applied": 20, "superseded": 3, "waiting": 7, "oldest_us": NOW_US - (shard + 1) * S}
+        write_report(query_queue_folder(str(job.checkpoint), number), QueueReport(shard, batch_id=batch, **figures_))
+    job.report(v=QueryReport(begun=True, waiting_since_us=NOW_US - 2 * S))
+    plan = asked(job, root="query:v")
+    (queue,) = [each for each in plan["nodes"] if each["title"].startswith("Queue fifo")]
+    assert figures(queue) == {
+        "budget": "auto, 2,000 rows", "rows in": 30, "rows out": 20, "waiting": 14, "superseded in the queue": 3,
+        "oldest": 2.0,
+    }  # fmt: skip
+    done = CliRunner().invoke(app, ["status", str(job.checkpoint)]).output
+    assert "v: queue fifo, budget auto, 2,000 rows: 14 rows wait, the oldest for " in done
+    assert "; 3 superseded in the last batch" in done
+    rows = CliRunner().invoke(app, ["status", "--json", str(job.checkpoint)]).output.splitlines()
+    assert [each and (each["policy"], each["waiting"]) for each in (json.loads(row)["queue"] for row in rows)] == [
+        None, None, ("fifo", 14),
+    ]  # fmt: skip
+    shown = CliRunner().invoke(app, ["sql", "SHOW MATERIALIZED VIEWS", "--checkpoint", str(job.checkpoint)]).output
+    assert "queue fifo, budget auto" in " ".join(shown.split())
+    record(str(job.checkpoint), Change("deactivate", "v"))
+    assert any(each["title"].startswith("Queue fifo") for each in asked(job, root="query:v")["nodes"])
 
 
 @pytest.mark.parametrize("clock", ["arrival", "event"])
