@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import traceback
 from typing import Any
@@ -51,10 +52,15 @@ def _quiet_print(*words: object, **where: Any) -> None:
         print(*words, **where)  # noqa: T201 the daemon's own print, passed on
 
 
+_CORES_A_THREAD = 4
+"""A batch has about as many tasks as cores. With few rows, handing them to threads takes a third of a task's time."""
+
+
 def main() -> None:
     """Fork a worker for each connection until Spark closes this process's input."""
     from pyspark import daemon
 
+    os.environ.setdefault("POLARS_MAX_THREADS", str(max(1, (os.cpu_count() or 1) // _CORES_A_THREAD)))
     changed: Any = daemon
     changed.gc, changed.traceback, changed.print = FreezingCollector(), _QuietTraceback, _quiet_print
     daemon.manager()

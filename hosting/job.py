@@ -9,29 +9,28 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import EnvironmentMissingError, OptionError, UpstreamError
 from ..conf.locations import checkpoint_location, is_client
-from ..conf.session import check_state_store, register_data_source
+from ..conf.session import register_data_source
 from ..conf.units import now_us
-from ..core.feedback.checkpoint_layout import query_queue_folder
+from ..core.feedback.checkpoint_layout import query_queue_folder, states_folder
 from ..core.feedback.offsets import journaled_offsets
 from ..core.feedback.reports import QueueReport, read_reports
 from ..core.pushdown.at_source import with_checkpoint
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash
 from ..operators.compile import bind_together, letters_location, places_aside, places_read
-from ..operators.runtime.pack import PACKED, PACKED_DDL
-from ..operators.runtime.shard_processor import ShardProcessor
-from ..operators.runtime.steps import InShards, arrow_step
+from ..operators.runtime.pack import PACKED_DDL
+from ..operators.runtime.steps import ChainedSteps, arrow_step
 from ..plan.nodes import Map, Node, Transform, check_complete, walk
 from ..plan.rewrites import rewritten
 from ..sink.commit.batch_identity import offsets_digest, read_offsets
 from ..sink.commit.batch_name import running_batch
 from ..sink.commit.metrics_table import gauges_of, record_times
 from ..sink.figures.summary import look_at_queue
-from ..sink.results.result_table import ResultTable
+from ..sink.results.result_table import ResultTable, SeenTable
 from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
 from .command_source import BATCH_S, CHECKPOINT, CommandSource
@@ -45,14 +44,14 @@ from .output import BatchOutcome, outcome_of
 from .registry import registry_at, registry_now
 from .reports import HostTimes, Reports
 from .scan import ScanStep
+from .stage_states import StageStep, StateRecords, States
 from .stages import FirstStage, SecondStage
-from .table_merge import GivenForTables, MergeInShard, MergeStep, shown_to_tasks, tables_of
+from .table_merge import GivenForTables, MergeStep, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-    from pyspark.sql.types import StructType
 
     from ..sink.figures.summary import CommitSummary
     from .registry import Registry
@@ -65,21 +64,15 @@ def build_host(
     checkpoint: str,
     slots: Sequence[int],
     scan: Callable[[str], ArrowStep],
-    first: ShardProcessor,
-    second: ShardProcessor,
-    merge: ArrowStep,
     batch_s: float | None = None,
 ) -> DataFrame:
-    """Return the second stage's output after `merge`, which its workers run on each shard's frames and controls.
+    """Return the messages of all scans and of the command source for the shards of the first stage.
 
-    The query's form is fixed for the life of a checkpoint; the continuous queries are data of the commands.
-    `batch_s` is the target duration of a batch in seconds; without it, each batch emits all results.
+    The continuous queries are data of the commands. `batch_s` is the target duration of a batch in seconds; without
+    it, each batch emits all results.
     """
-    from pyspark.sql.types import StructType
-
     names = sorted(streams)
     session = streams[names[0]].session
-    check_state_store(session, "continuous queries")
     bound = bind_together([rewritten(streams[name], arrow_step) for name in names], checkpoint)
     register_data_source(session)
     session.dataSource.register(CommandSource)
@@ -87,14 +80,11 @@ def build_host(
     options |= {} if batch_s is None else {BATCH_S: str(batch_s)}
     inputs = [each.rows.packed(scan(name)) for name, each in zip(names, bound, strict=True)]
     inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
-    schema = cast("StructType", StructType.fromDDL(PACKED_DDL))
-    df = reduce(lambda left, right: left.union(right), inputs)
-    for stage, steps in ((first, ()), (second, (merge,))):
-        df = InShards(PACKED, df, tuple(slots), stage).few(steps, schema)
-    return df
+    return reduce(lambda left, right: left.union(right), inputs)
 
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _CODE = "spark.sql.codegen.wholeStage"
 _lock = threading.Lock()
 
@@ -105,11 +95,13 @@ def set_meanwhile(session: SparkSession, shards: int, *, framed: bool) -> Genera
 
     With Spark's default partitions, each stage of each batch would have 200 tasks and state stores, most of them
     without a shard. A checkpoint keeps the number with which it began. If Spark only passes frames (`framed`), code of
-    its own for each stage saves nothing, and takes time in the planning of each batch.
+    its own for each stage saves nothing, and takes time in the planning of each batch. So does an adaptive plan: it
+    starts a job for each stage.
     """
     with _lock:
-        given = {name: str(session.conf.get(name)) for name in (_PARTITIONS, _CODE)}
+        given = {name: str(session.conf.get(name)) for name in (_PARTITIONS, _CODE, _ADAPTIVE)}
         wanted = {_PARTITIONS: str(min(int(given[_PARTITIONS]), shards)), _CODE: "false" if framed else given[_CODE]}
+        wanted[_ADAPTIVE] = "false"
         changed = [name for name in given if wanted[name] != given[name]]
         try:
             for name in changed:
@@ -182,12 +174,9 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
-        FirstStage(commands, plans, given.storage, place, letters),
-        SecondStage(commands, plans, place),
-        MergeInShard(commands, plans, given),
         batch_s,
     )
-    batches = HostedBatches(place, plans, given, check)
+    batches = HostedBatches(place, plans, given, check, letters)
     writer = (
         with_checkpoint(df, place)
         .writeStream.foreachBatch(batches)
@@ -232,14 +221,21 @@ class HostedBatches:
     """
 
     def __init__(
-        self, checkpoint: str, plans: HostPlans, given: GivenForTables, check: Callable[[], None] = lambda: None
+        self,
+        checkpoint: str,
+        plans: HostPlans,
+        given: GivenForTables,
+        check: Callable[[], None] = lambda: None,
+        letters: Mapping[str, str] | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._plans = plans
+        self._letters = letters
         self._journal = Journal(checkpoint)
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
         self._budgets = LaneBudgets(self._folder)
+        self._states = StateRecords(folder_at(states_folder(checkpoint)))
         self._tables: ResultTables | None = None
         self._given = given
         self._check = check
@@ -256,13 +252,11 @@ class HostedBatches:
         seen = sink.look(table for number, table in tables.items() if number not in failed)
         tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
         started = time.perf_counter()
-        if self._plans(command.version).spreads_results:
-            step = MergeStep(self._plans, command.version, seen.tables, self._given)
-            rows = df.repartition(tasks, "slot").mapInArrow(step, PACKED_DDL).collect()
-        else:
-            with shown_to_tasks(df.sparkSession, seen.tables):
-                rows = df.collect()
-        outcome = outcome_of((row.control, row.frame) for row in rows)
+        before = self._states.before(batch_id)
+        for step in self._steps(command, before, seen.tables):
+            df = df.repartition(tasks, "slot").mapInArrow(step, PACKED_DDL)
+        outcome = outcome_of((row.control, row.frame) for row in df.collect())
+        self._states.record(batch_id, {**before, **outcome.states})
         for number, table in tables.items():
             if number in failed:
                 outcome.fail(number, table.name, failed[number])
@@ -283,6 +277,19 @@ class HostedBatches:
         journaled = journaled_offsets(self._folder, batch_id)
         lagging = self._budgets.take(batch_id, journaled, self._plans(command.version), times)
         self._reports.take(batch_id, outcome, tables.keys(), committed, times, costs, lagging)
+
+    def _steps(self, command: Command, before: States, seen: Mapping[str, SeenTable]) -> list[ArrowStep]:
+        """Return the steps between which rows change their tasks: the stages, and the merge of results."""
+        first = FirstStage(command, self._plans, self._given.storage, self._checkpoint, self._letters)
+        second = SecondStage(command, self._plans, self._checkpoint)
+        steps: list[ArrowStep] = [
+            StageStep(stage, self._plans.slots, self._states.folder, before) for stage in (first, second)
+        ]
+        merge = MergeStep(self._plans, command.version, seen, self._given)
+        if self._plans(command.version).spreads_results:
+            return [*steps, merge]
+        # Rows of a bucket come from one shard of the second stage.
+        return [steps[0], ChainedSteps((steps[1], merge))]
 
     def _failed_since(self, version: int) -> dict[int, str]:
         """Return reasons by incarnation for the queries that have failed since a version of the registry.

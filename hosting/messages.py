@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,6 @@ from ..operators.queue.queue import ALL, Control
 from ..operators.queue.tick_planner import BatchCost
 from ..operators.runtime.pack import PACKED
 from ..storage.folder import folder_at
-
-if TYPE_CHECKING:
-    from pyspark.sql import Row
 
 _CHECKPOINT = "upstream_queries"
 QUEUES = "queues"
@@ -136,13 +133,13 @@ def control_of(kind: str, **values: Any) -> str:
     return json.dumps({"kind": kind, **values}, sort_keys=True, separators=(",", ":"))
 
 
-def read_messages(rows: Iterable[Row]) -> list[Message]:
+PackedRow = tuple[int | None, bytes | None, str]
+"""A row between two steps: slot, frame and control."""
+
+
+def read_messages(rows: Iterable[PackedRow]) -> list[Message]:
     """Return the messages, without ticks, in an order that does not depend on arrival."""
-    found: list[tuple[str, bytes | None]] = []
-    for row in rows:
-        control, frame = row.control, row.frame
-        if control is not None and control != TICK:
-            found.append((control, None if frame is None else bytes(frame)))
+    found = [(control, frame) for _, frame, control in rows if control != TICK]
     found.sort(key=lambda each: (each[0], each[1] or b""))
     return [Message(json.loads(control), frame, control) for control, frame in found]
 

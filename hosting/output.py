@@ -259,7 +259,8 @@ class OutputControl:
     The kinds are: ``rows``, a frame for a query's table; ``begun``, the query's first batch, in which its table
     restarts even without rows; ``failed``, a query of which nothing is kept; ``late``, a stream's rows below the
     low-watermark of some queries in this shard; ``waiting``, queries with results in this shard that this batch does
-    not emit; ``reached``, the low-watermark of a domain; ``behind``, queries that this shard has not evaluated so far.
+    not emit; ``reached``, the low-watermark of a domain; ``behind``, queries that this shard has not evaluated so far;
+    ``state``, the files of a shard's state after the batch.
     """
 
     kind: str
@@ -273,6 +274,9 @@ class OutputControl:
     queries: tuple[int, ...] = ()  # those with late rows, those that wait, or those that are behind
     since: tuple[int, ...] = ()  # oldest arrival in µs behind the results of each query that waits
     took_s: float = field(default=0.0, compare=False)  # seconds in which a task merged the rows
+    stage: int = 0  # of the shard, if ``state``
+    shard: int = 0
+    files: tuple[str, ...] = ()  # oldest first
 
     def control(self) -> str:
         """Return the control as text; equal ones have equal texts."""
@@ -282,7 +286,7 @@ class OutputControl:
     @classmethod
     def of(cls, control: str) -> OutputControl:
         values = json.loads(control)
-        for name in ("queries", "since"):
+        for name in ("queries", "since", "files"):
             values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
@@ -400,6 +404,10 @@ class BatchOutcome:
     reached: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
     # Queries that are not evaluated up to it
     behind: set[int] = dataclasses.field(default_factory=set[int])
+    # Files of each shard's state after the batch, by stage and shard
+    states: dict[tuple[int, int], tuple[str, ...]] = dataclasses.field(
+        default_factory=dict[tuple[int, int], tuple[str, ...]]
+    )
 
     def fail(self, number: int, name: str, reason: str) -> None:
         """Record a failure. The reason that sorts first counts, so the order of the calls does not matter."""
@@ -419,7 +427,7 @@ class BatchOutcome:
 
 
 def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
-    """Combine the rows of :class:`~.merging.MergeStep`, in any order: controls and staged files."""
+    """Combine the rows of :class:`~.table_merge.MergeStep`, in any order: controls and staged files."""
     outcome = BatchOutcome()
     for control, staged in left:
         leaving = OutputControl.of(control)
@@ -446,6 +454,8 @@ def outcome_of(left: Iterable[tuple[str, bytes | None]]) -> BatchOutcome:
                 outcome.reached[leaving.name] = leaving.complete_to
             case "behind":
                 outcome.behind.update(leaving.queries)
+            case "state":
+                outcome.states[leaving.stage, leaving.shard] = leaving.files
             case kind:
                 raise ValueError(f"a row of the kind {kind!r} left the second stage")
     return outcome

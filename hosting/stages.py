@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,20 +33,17 @@ from ..operators.relations.plan.nodes import Node, walk
 from ..operators.relations.queue_project import QueueStep
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
 from ..operators.runtime.shard import DeadLetters
-from ..operators.runtime.shard_processor import ShardProcessor
 from ..operators.state.store import check_head, read_head, write_head
 from ..storage.folder import folder_at
 from .evaluations import BatchContext, Evaluations, PlanEvaluation, StageProgress, StepResult, WaitingTables, Watermarks
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
 from .late_rows import LateRows, least_time, refused_letters
-from .messages import Command, Message, Outbox, by_kind, control_of, read_messages
+from .messages import Command, Message, Outbox, PackedRow, by_kind, control_of, read_messages
 from .output import DeferredChanges, KnownQueries, ResultOutput, Stamp
 from .reports import PartCost, PartsReport
 from .scan import in_order, oldest_arrival, rows_of, shards_of, stored_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row
-
     from ..operators.state.store import Store
 
 
@@ -235,8 +232,8 @@ class StageShard(ABC):
         }
 
 
-class Stage(ShardProcessor):
-    """Runs each shard's batch, and has the shards report below the job's `checkpoint`: their state, and their cost.
+class Stage(ABC):
+    """Runs each shard's part of a batch; the shards report below the job's `checkpoint`: their state, and their cost.
 
     Guarantee: a batch is a function of the state before it, the rows, and the command in the batch's offsets. A rerun
     gives the same rows, byte for byte.
@@ -244,22 +241,22 @@ class Stage(ShardProcessor):
 
     number: ClassVar[int]
 
-    def __init__(self, commands: Callable[[], Command], plans: HostPlans, checkpoint: str | None = None) -> None:
-        self._commands = commands
+    def __init__(self, command: Command, plans: HostPlans, checkpoint: str | None = None) -> None:
+        self.command = command
         self._plans = plans
         self._checkpoint = checkpoint
 
-    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+    def batch(self, shard: int, store: Store, rows: Iterable[PackedRow]) -> pa.Table | None:
+        """Return the rows that a shard sends, given those that were sent to it; None for none."""
         began_us, began = now_us(), time.perf_counter()
-        command = self._commands()
-        made = self._made(shard, self._plans(command.version), store, command)
+        made = self._made(shard, self._plans(self.command.version), store)
         left = on_deep_stack(lambda: made.run(read_messages(rows)))
-        self._put_aside(made, command)
+        self._put_aside(made)
         if self._checkpoint is not None:
             self._report(made, self._checkpoint, began_us, time.perf_counter() - began)
         return left
 
-    def _put_aside(self, made: StageShard, command: Command) -> None:
+    def _put_aside(self, made: StageShard) -> None:  # noqa: B027
         """Write the rows of the batch that no result takes."""
 
     def _report(self, made: StageShard, checkpoint: str, began_us: int, spent_s: float) -> None:
@@ -280,7 +277,7 @@ class Stage(ShardProcessor):
             _next_costs[folder, made.shard] = time.monotonic() + _COSTS_TO_WORK * (time.monotonic() - began)
 
     @abstractmethod
-    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard: ...
+    def _made(self, shard: int, plan: HostPlan, store: Store) -> StageShard: ...
 
 
 _COSTS_TO_WORK = 50
@@ -438,29 +435,28 @@ class FirstStage(Stage):
     secrets. `letters` has the table of dead letters for the late rows of a stream, if they are kept.
     """
 
-    state = "upstream_queries_first_v1"
     number = 0
 
     def __init__(
         self,
-        commands: Callable[[], Command],
+        command: Command,
         plans: HostPlans,
         storage: Mapping[str, str] | None = None,
         checkpoint: str | None = None,
         letters: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(commands, plans, checkpoint)
+        super().__init__(command, plans, checkpoint)
         self._storage = storage
         self._letters = letters or {}
 
-    def _put_aside(self, made: StageShard, command: Command) -> None:
+    def _put_aside(self, made: StageShard) -> None:
         assert isinstance(made, FirstShard)
         for stream, location in self._letters.items():
             for kind, rows in made.letters(stream):
-                DeadLetters(location, stream, kind).write(command.batch, made.shard, rows)
+                DeadLetters(location, stream, kind).write(self.command.batch, made.shard, rows)
 
-    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
-        return FirstShard(shard, plan, store, command, self._storage)
+    def _made(self, shard: int, plan: HostPlan, store: Store) -> StageShard:
+        return FirstShard(shard, plan, store, self.command, self._storage)
 
 
 _REACHES = 0
@@ -560,11 +556,10 @@ class SecondShard(StageShard):
 class SecondStage(Stage):
     """The stage that evaluates the first stage's changes; see :class:`Stage`."""
 
-    state = "upstream_queries_second_v1"
     number = 1
 
-    def _made(self, shard: int, plan: HostPlan, store: Store, command: Command) -> StageShard:
-        return SecondShard(shard, plan, store, command)
+    def _made(self, shard: int, plan: HostPlan, store: Store) -> StageShard:
+        return SecondShard(shard, plan, store, self.command)
 
 
 def _tables(messages: Iterable[Message]) -> dict[str, pa.Table]:

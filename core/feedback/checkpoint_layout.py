@@ -76,6 +76,11 @@ def stage_folder(checkpoint: str, number: int) -> str:
     return f"{checkpoint_location(checkpoint)}/upstream-stages/{number}"
 
 
+def states_folder(checkpoint: str) -> str:
+    """Return the folder for the states of hosted queries."""
+    return f"{checkpoint_location(checkpoint)}/upstream-states"
+
+
 def query_queue_folder(checkpoint: str, query: int) -> str:
     """Return the folder for the reports of the shards of a hosted query's queue."""
     return f"{stage_folder(checkpoint, 0)}/{_QUERY_QUEUE}{query}"

@@ -76,7 +76,7 @@ def read_report(folder: str | TableFolder, kind: type[ReportT], shard: int) -> R
         return None
 
 
-def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
+def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any] | Sequence[Any]) -> None:
     """Replace the last JSON value of that name by this one, as a whole or not at all."""
     text = json.dumps(value).encode()
     write_whole(folder, name, lambda stream: stream.write(text))

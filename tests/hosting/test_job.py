@@ -19,6 +19,7 @@ from upstream.hosting.registry import registry_now
 from upstream.operators.relations.plan.nodes import Stream
 
 NAME, CODE = "spark.sql.shuffle.partitions", "spark.sql.codegen.wholeStage"
+ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 class Settings(dict):
@@ -31,15 +32,15 @@ class Settings(dict):
 @pytest.mark.parametrize(("given", "meanwhile"), [("200", "8"), ("9", "8"), ("8", "8"), ("2", "2")])
 @pytest.mark.parametrize(("framed", "code"), [(True, "false"), (False, "true")])
 def test_a_query_starts_with_as_many_as_there_are_shards_and_the_session_keeps_its_own(given, meanwhile, framed, code):
-    own = {NAME: given, CODE: "true"}
+    own = {NAME: given, CODE: "true", ADAPTIVE: "true"}
     session = types.SimpleNamespace(conf=Settings(own))
     with set_meanwhile(session, 8, framed=framed):
-        assert session.conf == {NAME: meanwhile, CODE: code}
+        assert session.conf == {NAME: meanwhile, CODE: code, ADAPTIVE: "false"}
     assert session.conf == own
 
 
 def test_the_session_keeps_its_own_where_the_start_fails():
-    own = {NAME: "200", CODE: "true"}
+    own = {NAME: "200", CODE: "true", ADAPTIVE: "true"}
     session = types.SimpleNamespace(conf=Settings(own))
     with pytest.raises(RuntimeError), set_meanwhile(session, 8, framed=True):
         raise RuntimeError

@@ -3,6 +3,7 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -18,7 +19,7 @@ from upstream.conf.errors import CheckpointError, OptionError, QueryRefusedError
 from upstream.conf.locations import absolute_location
 from upstream.conf.process_identity import Process
 from upstream.conf.units import now_us
-from upstream.core.feedback.checkpoint_layout import SparkApplication, SparkTimes, queue_folder
+from upstream.core.feedback.checkpoint_layout import SparkApplication, SparkTimes, queue_folder, states_folder
 from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.system_column import SYSTEM
@@ -29,9 +30,8 @@ from upstream.hosting.job_file import created
 from upstream.hosting.journal import Change, Journal
 from upstream.hosting.registry import registry_now
 from upstream.hosting.reports import Reports
+from upstream.hosting.stage_states import StateRecords
 from upstream.operators.relations.plan.nodes import Stream
-from upstream.operators.runtime.pack import PACKED
-from upstream.operators.runtime.shard_processor import ShardProcessor
 from upstream.sink.commit.lease import running_queries
 from upstream.sink.commit.metrics_table import _gauges
 from upstream.storage.folder import folder_at
@@ -180,7 +180,12 @@ def test_queries_come_change_fail_and_go_while_the_job_runs(spark, tmp_path):
     assert job.rows("per_bus", "bus") == [("a", 2.0), ("c", 4.0), ("d", 3.0)]
 
 
-def test_two_streams_meet_over_restarts_in_as_many_partitions_as_there_are_shards_and_a_table_goes(spark, tmp_path):
+def job_states(checkpoint):
+    records = StateRecords(folder_at(states_folder(str(checkpoint))))
+    return records.before(max(int(each.stem) for each in Path(records.folder.location).glob("*.json")) + 1)
+
+
+def test_two_streams_meet_over_restarts_in_as_many_shards_as_the_job_has_and_a_table_goes(spark, tmp_path):
     job = Hosted(spark, tmp_path)
     job.change(
         "view", "named", "SELECT bus, speed, name FROM LATEST(buses) AS b JOIN LATEST(routes) AS r USING (route)"
@@ -196,9 +201,8 @@ def test_two_streams_meet_over_restarts_in_as_many_partitions_as_there_are_shard
         assert spark.conf.get(PARTITIONS) == "7"
     finally:
         spark.conf.set(PARTITIONS, before)
-    for stage in ("0", "1"):
-        partitions = (tmp_path / "checkpoint" / "state" / stage).glob("[0-9]")
-        assert sorted(each.name for each in partitions) == ["0", "1", "2"]
+    states = job_states(tmp_path / "checkpoint")
+    assert sorted(states) == [(stage, shard) for stage in (0, 1) for shard in range(3)]
     drop_query(job.checkpoint, "goes", delete_table=True)
     job.write("routes", ("r1", 1, "one"), ("r2", 1, "two"))
     job.write("buses", ("d", 20, "r2", 40), ("d", 21, "r2", 41), ("d", 22, "r2", 42))
@@ -359,19 +363,6 @@ def test_one_job_at_a_time_hosts_a_checkpoint(spark, tmp_path):
 SLOTS = integers_with_hash(range(2))
 
 
-def stages():
-    """Made here, so that workers get them by value: they cannot import tests."""
-
-    class Stage(ShardProcessor):
-        def __init__(self, state):
-            self.state = state
-
-        def batch(self, shard, store, rows):
-            return PACKED.empty_table()
-
-    return Stage("upstream_a"), Stage("upstream_b")
-
-
 def test_a_stream_keeps_its_operators_for_the_life_of_the_checkpoint(spark, tmp_path):
     place = str(tmp_path / "checkpoint")
 
@@ -380,7 +371,7 @@ def test_a_stream_keeps_its_operators_for_the_life_of_the_checkpoint(spark, tmp_
         for name in ("two", "one"):
             stream = us.UpdateStream(csv_feed(spark, tmp_path / name), key="key", event_time="ms")
             streams[name] = (stream.queue(budget=None, shards=2) if name in queued else stream).plan
-        return build_host(streams, place, SLOTS, lambda _: lambda _batches: iter(()), *stages(), iter)
+        return build_host(streams, place, SLOTS, lambda _: lambda _batches: iter(()))
 
     for name in ("one", "two"):
         write_csv(tmp_path / name / "1.csv", "key,ms,value", [("a", 1, 1)])

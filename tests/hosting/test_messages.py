@@ -5,7 +5,6 @@ import shutil
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Row
 
 from upstream.conf.errors import CheckpointError
 from upstream.hosting import messages
@@ -28,15 +27,15 @@ def test_a_control_has_its_kind_and_one_text_for_equal_values():
 
 def test_messages_come_in_an_order_of_their_own_without_ticks():
     rows = [
-        Row(frame=b"2", control=control_of("rows", shard=1)),
-        Row(frame=None, control=control_of("tick")),
-        Row(frame=bytearray(b"1"), control=control_of("rows", shard=1)),
-        Row(frame=None, control=control_of("heard", shard=0)),
+        (0, b"2", control_of("rows", shard=1)),
+        (0, None, control_of("tick")),
+        (0, b"1", control_of("rows", shard=1)),
+        (0, None, control_of("heard", shard=0)),
     ]
     found = read_messages(rows)
     assert found == read_messages(rows[::-1])
     assert [(each.kind, each.frame) for each in found] == [("heard", None), ("rows", b"1"), ("rows", b"2")]
-    assert found[0].text == rows[3].control
+    assert found[0].text == rows[3][2]
     kinds = by_kind(found)
     assert {kind: len(each) for kind, each in kinds.items()} == {"heard": 1, "rows": 2}
 

@@ -5,14 +5,14 @@ from unittest.mock import patch
 import pytest
 from kit.continuous import BUSES, CATALOG, EPOCH, TRADE
 from kit.hosting import Versions, frame, gathered, result_table, scanned, windows_first
-from pyspark.sql import Row
+from kit.local_host import packed_rows, rows_for_first
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.reports import RowSample, StageReport, read_reports, sample_folder
 from upstream.core.rows.frames import from_frame
 from upstream.hosting import host_plan, stages
 from upstream.hosting.host_plan import HostPlans
-from upstream.hosting.messages import TICK, Command, control_of
+from upstream.hosting.messages import Command, control_of
 from upstream.hosting.reports import part_costs, part_reports, query_costs
 from upstream.hosting.scan import ScanStep
 from upstream.hosting.stages import FirstStage, SecondShard
@@ -54,11 +54,11 @@ class ShardAlone:
     def run(self, version, tables, more=()):
         command = Command(self.batches, version)
         self.batches += 1
-        rows = [Row(slot=0, frame=None, control=control) for control in (control_of("tick"), *more)]
+        rows = [(0, None, control) for control in (control_of("tick"), *more)]
         for stream, table in tables.items():
             step = ScanStep(lambda: command, self.plans, stream.name)
-            rows += [Row(**row) for batch in step(iter(table.to_batches())) for row in batch.to_pylist()]
-        left = FirstStage(lambda: command, self.plans).batch(0, self.store, iter(rows))
+            rows += packed_rows(step(iter(table.to_batches())))
+        left = FirstStage(command, self.plans).batch(0, self.store, rows)
         return [{**json.loads(row["control"]), "frame": row["frame"], "slot": row["slot"]} for row in left.to_pylist()]
 
 
@@ -190,12 +190,9 @@ def test_the_state_of_other_shards_or_of_another_version_is_refused(key, value, 
 
 def in_stage(folder, store, tables, command):
     """Run a batch of a shard that reports below a folder."""
-    stage = FirstStage(lambda: command, HostPlans(VERSIONS, (0,)), None, str(folder))
-    rows = [Row(slot=0, frame=None, control=TICK)]
-    for stream, table in tables.items():
-        scan = ScanStep(lambda: command, HostPlans(VERSIONS, (0,)), stream.name)
-        rows += [Row(**row) for part in scan(iter(table.to_batches())) for row in part.to_pylist()]
-    return stage.batch(0, store, iter(rows))
+    plans = HostPlans(VERSIONS, (0,))
+    rows = rows_for_first(command, plans, {stream.name: [table] for stream, table in tables.items()})
+    return FirstStage(command, plans, None, str(folder)).batch(0, store, rows)
 
 
 def test_a_shard_reports_what_it_holds_when_that_changes(tmp_path):

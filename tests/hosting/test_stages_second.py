@@ -2,7 +2,6 @@ from unittest.mock import patch
 
 import pyarrow as pa
 from kit.hosting import Versions, result_table, windows_first
-from pyspark.sql import Row
 
 from upstream.core.rows.frames import to_frame
 from upstream.hosting import host_plan
@@ -32,8 +31,8 @@ class Shard:
         (self.piece,) = self.query.fragments
 
     def run(self, rows, version=1):
-        stage = SecondStage(lambda: Command(0, version), self.plans)
-        left = stage.batch(self.number, self.store, iter(rows))
+        stage = SecondStage(Command(0, version), self.plans)
+        left = stage.batch(self.number, self.store, rows)
         if left is None:
             return []
         return [
@@ -43,10 +42,8 @@ class Shard:
 
     def heard(self, shard, low, first=50, whole=BEGINNING):
         domains = {self.query.domain.name: [low, first, None]}
-        return Row(
-            frame=None,
-            control=control_of("heard", shard=shard, domains=domains, now=90, whole={f"{self.piece.name}@1": whole}),
-        )
+        whole_of = {f"{self.piece.name}@1": whole}
+        return self.number, None, control_of("heard", shard=shard, domains=domains, now=90, whole=whole_of)
 
     def changes(self, shard, *rows, version=1):
         schema = self.piece.plan.schema
@@ -55,10 +52,8 @@ class Shard:
         columns["sym"] = pa.array([sym for sym, _, _ in rows], pa.string())
         columns["n"] = pa.array([0] * size, pa.int64())
         columns |= {TIME: pa.array([time for _, time, _ in rows]), WEIGHT: pa.array([one for _, _, one in rows])}
-        return Row(
-            frame=to_frame(pa.table(columns)),
-            control=control_of("changes", job=f"{self.piece.name}@{version}", shard=shard),
-        )
+        control = control_of("changes", job=f"{self.piece.name}@{version}", shard=shard)
+        return self.number, to_frame(pa.table(columns)), control
 
 
 def test_changes_of_all_shards_meet_below_the_least_low_watermark():

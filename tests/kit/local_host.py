@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Row
 
 from upstream.core.feedback.lanes import LANE
 from upstream.hosting.host_plan import HostPlan, HostPlans
-from upstream.hosting.messages import TICK, Command
+from upstream.hosting.messages import TICK, Command, PackedRow
 from upstream.hosting.output import OutputControl
 from upstream.hosting.scan import ScanStep
-from upstream.hosting.stages import FirstStage, SecondStage
-from upstream.operators.runtime.shard_processor import ShardProcessor
+from upstream.hosting.stages import FirstStage, SecondStage, Stage
 from upstream.operators.state.store import DictStore
 
 if TYPE_CHECKING:
@@ -64,19 +62,10 @@ class LocalHost:
         `tasks` has the rows of each task of a stream's scan, with the system column, and the task's lane as metadata
         if it has one.
         """
-        shards = len(self.first)
-        sent = [Row(slot=shard, frame=None, control=TICK) for shard in range(shards)]
-        for stream, tables in tasks.items():
-            step = ScanStep(lambda: command, self._plans, stream)
-            for table in tables:
-                LANE.set((table.schema.metadata or {}).get(b"lane", b"both").decode())  # type: ignore[arg-type]
-                sent += _rows(step(iter(table.to_batches())))
-                LANE.set("both")
-        between = self._stage(
-            FirstStage(lambda: command, self._plans, None, self._checkpoint, self._letters), self.first, sent
-        )
-        results = self._stage(SecondStage(lambda: command, self._plans, self._checkpoint), self.second, between)
-        return [OutputRow(OutputControl.of(each.control), each.frame) for each in results]
+        first = FirstStage(command, self._plans, None, self._checkpoint, self._letters)
+        between = self._stage(first, self.first, rows_for_first(command, self._plans, tasks))
+        results = self._stage(SecondStage(command, self._plans, self._checkpoint), self.second, between)
+        return [OutputRow(OutputControl.of(control), frame) for _, frame, control in results]
 
     def snapshot(self, shuffle: random.Random | None = None) -> LocalHost:
         """Return a host with a copy of the state, like a restarted job."""
@@ -85,19 +74,31 @@ class LocalHost:
             other.values.update(mine.values)
         return again
 
-    def _stage(self, processor: ShardProcessor, stores: Sequence[DictStore], rows: Iterable[Row]) -> list[Row]:
-        by_shard: list[list[Row]] = [[] for _ in stores]
+    def _stage(self, stage: Stage, stores: Sequence[DictStore], rows: Iterable[PackedRow]) -> list[PackedRow]:
+        by_shard: dict[int | None, list[PackedRow]] = {}
         for row in rows:
-            by_shard[row.slot].append(row)
-        found: list[Row] = []
-        for shard, (store, some) in enumerate(zip(stores, by_shard, strict=True)):
-            if some:
+            by_shard.setdefault(row[0], []).append(row)
+        left: list[PackedRow] = []
+        for shard, store in enumerate(stores):
+            if shard in by_shard:
                 if self._shuffle is not None:
-                    self._shuffle.shuffle(some)
-                table = processor.batch(shard, store, iter(some))
-                found += [] if table is None else _rows(table.to_batches())
-        return found
+                    self._shuffle.shuffle(by_shard[shard])
+                table = stage.batch(shard, store, by_shard[shard])
+                left += [] if table is None else packed_rows(table.to_batches())
+        return left
 
 
-def _rows(batches: Iterable[pa.RecordBatch]) -> list[Row]:
-    return [Row(**row) for batch in batches for row in batch.to_pylist()]
+def rows_for_first(command: Command, plans: HostPlans, tasks: Mapping[str, Sequence[pa.Table]]) -> list[PackedRow]:
+    """Return the rows that the command source and the scans of some tasks send to the first stage."""
+    sent: list[PackedRow] = [(slot, None, TICK) for slot in plans.slots]
+    for stream, tables in tasks.items():
+        step = ScanStep(lambda: command, plans, stream)
+        for table in tables:
+            LANE.set((table.schema.metadata or {}).get(b"lane", b"both").decode())  # type: ignore[arg-type]
+            sent += packed_rows(step(iter(table.to_batches())))
+            LANE.set("both")
+    return sent
+
+
+def packed_rows(batches: Iterable[pa.RecordBatch]) -> list[PackedRow]:
+    return [row for batch in batches for row in zip(*(each.to_pylist() for each in batch.columns), strict=True)]

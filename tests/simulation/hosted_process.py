@@ -1,8 +1,9 @@
-"""The streaming query behind hosted queries, as Spark runs it: the command is journaled before a batch, the state of
-both stages is kept by batch, what leaves them comes to tasks by slot, and the driver commits.
+"""The streaming query behind hosted queries, as Spark runs it: the command is journaled before a batch, rows come to
+tasks by slot, and the driver commits.
 
-What is the product's, is the product's: the registry and its journal, the command source, the scans, both stages, the
-merge in tasks, the tables and their commits, the reports. Spark's part is here: who calls whom with which rows.
+What is the product's, is the product's: the registry and its journal, the command source, the scans, both stages and
+their states, the merge in tasks, the tables and their commits, the reports. Spark's part is here: who calls whom with
+which rows.
 """
 
 from __future__ import annotations
@@ -12,27 +13,32 @@ import json
 import pickle
 import random
 import types
-import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from kit.local_host import LocalHost, OutputRow
+from kit.local_host import packed_rows, rows_for_first
 
-from upstream.hosting import evaluations, host_plan, table_merge
+from upstream.core.pushdown.source_steps import ArrowStep
+from upstream.hosting import evaluations, host_plan
 from upstream.hosting import registry as registries
 from upstream.hosting.command_source import CommandPlanner
 from upstream.hosting.edits import declare, record, refresh
 from upstream.hosting.host_plan import HostPlan, HostPlans
 from upstream.hosting.job import HostedBatches
 from upstream.hosting.journal import Change, Journal, Settings
-from upstream.hosting.messages import Command, command_of_batch
+from upstream.hosting.messages import PackedRow, command_of_batch
+from upstream.hosting.output import OutputControl
 from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports
-from upstream.hosting.table_merge import GivenForTables, MergeInShard
+from upstream.hosting.stage_states import StageStep
+from upstream.hosting.table_merge import GivenForTables
 from upstream.operators.runtime.pack import PACKED
+from upstream.operators.runtime.steps import ChainedSteps
+from upstream.operators.state import file_store
+from upstream.operators.state.file_store import FileStore
 from upstream.sink.results import known_table, result_table
 from upstream.sink.results.result_tables import ResultTables
 from upstream.storage.folder import folder_at
@@ -44,55 +50,72 @@ from .stages import MismatchError
 
 
 class Frame:
-    """As much of a batch DataFrame as the commit of a batch looks at: what left the second stage.
+    """As much of a batch DataFrame as a batch of hosted queries needs: rows of tasks between the steps.
 
-    `merge` runs in the second stage's own workers, so its result is there when the driver collects.
+    Some tasks of stages run twice (`twins`, a probability), and one of both attempts counts. `known` has what these
+    tasks have sent in this batch; a repeated batch must send the same.
     """
 
-    def __init__(self, tasks: list[pa.RecordBatch], chance: random.Random, merge: MergeInShard | None = None) -> None:
+    def __init__(
+        self,
+        tasks: list[pa.RecordBatch],
+        chance: random.Random,
+        twins: float,
+        known: dict[tuple[int, int], list[PackedRow]],
+    ) -> None:
         self._tasks = tasks
         self._chance = chance
-        self._merge = merge
+        self._twins = twins
+        self._known = known
 
     @property
     def sparkSession(self) -> Any:
-        properties: dict[str, str] = {}
-        table_merge.task_property = properties.get
-        context = types.SimpleNamespace(defaultParallelism=2, setLocalProperty=properties.__setitem__)
-        return types.SimpleNamespace(sparkContext=context, conf=types.SimpleNamespace(get={}.get))
+        context, conf = types.SimpleNamespace(defaultParallelism=2), types.SimpleNamespace(get={}.get)
+        return types.SimpleNamespace(sparkContext=context, conf=conf)
 
     def repartition(self, tasks: int, by: str) -> Frame:
         """Rows of a slot come to one task, in any order."""
         assert by == "slot"
-        rows = [row for task in self._tasks for row in task.to_pylist()]
+        rows = packed_rows(self._tasks)
         self._chance.shuffle(rows)
-        parts = [[row for row in rows if row["slot"] % tasks == number] for number in range(tasks)]
-        return Frame([pa.RecordBatch.from_pylist(part, schema=_LEFT) for part in parts if part], self._chance)
+        parts = [[row for row in rows if row[0] % tasks == number] for number in range(tasks)]
+        return self._with([_packed(part) for part in parts if part])
 
-    def mapInArrow(self, step: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Frame:
-        sent = pickle.dumps(step)
-        made = [batch for task in self._tasks for batch in pickle.loads(sent)(iter([task]))]
+    def mapInArrow(self, step: ArrowStep, _: str) -> Frame:
+        steps = step.steps if isinstance(step, ChainedSteps) else [step]
+        tasks = self._tasks
+        for each in steps:
+            tasks = [self._ran(each, number, task) for number, task in enumerate(tasks)]
         MACHINE.reached("TASKS_WROTE")
-        return Frame(made, self._chance)
+        return self._with(tasks)
 
     def collect(self) -> list[Any]:
-        if self._merge is not None:
-            return self.repartition(2, "slot").mapInArrow(self._merge, "").collect()
-        rows = [types.SimpleNamespace(**row) for task in self._tasks for row in task.to_pylist()]
+        rows = [types.SimpleNamespace(slot=slot, frame=frame, control=control) for slot, frame, control in
+                packed_rows(self._tasks)]  # fmt: skip
         self._chance.shuffle(rows)
         return rows
 
+    def _ran(self, step: ArrowStep, number: int, task: pa.RecordBatch) -> pa.RecordBatch:
+        sent = pickle.dumps(step)
+        attempts = [packed_rows(pickle.loads(sent)(iter([task])))]
+        if isinstance(step, StageStep) and self._chance.random() < self._twins:
+            attempts.append(packed_rows(pickle.loads(sent)(iter([task]))))
+        for rows in attempts:
+            # The names of files differ from attempt to attempt.
+            same = [row for row in rows if json.loads(row[2])["kind"] != "state"]
+            if isinstance(step, StageStep) and self._known.setdefault((step.stage.number, number), same) != same:
+                raise MismatchError(f"a task of batch {MACHINE.batch} that runs again gives other rows")
+        return _packed(self._chance.choice(attempts))
 
-_LEFT = PACKED
+    def _with(self, tasks: list[pa.RecordBatch]) -> Frame:
+        return Frame(tasks, self._chance, self._twins, self._known)
 
 
-def _same(command: Command) -> Command:
-    return command
-
-
-def _slot(left: OutputRow) -> int:
-    """Where rows of a table's bucket come together; others come anywhere."""
-    return zlib.crc32(f"{left.leaving.query:08x}{left.leaving.bucket}".encode()) >> 1
+def _packed(rows: Sequence[PackedRow]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else ([], [], [])
+    return pa.record_batch(
+        [pa.array(column, field.type) for column, field in zip(columns, PACKED, strict=True)], schema=PACKED
+    )
 
 
 class HostProcess:
@@ -112,11 +135,9 @@ class HostProcess:
         declare(str(self.checkpoint), "models", self._models)
         self.offsets: list[dict[str, Any]] = []
         self.commits = 0
-        self._left: dict[int, list[OutputRow]] = {}
-        self.start(forgets=True)
         self.letters = str(folder / "letters")
-        letters = dict.fromkeys(STREAMS, self.letters)
-        self._states = [LocalHost(self.plans.registry_of, shards, letters=letters)]
+        self._sent: dict[int, dict[tuple[int, int], list[PackedRow]]] = {}
+        self.start(forgets=True)
 
     def start(self, *, forgets: bool) -> None:
         """Start the query again, in a new process or in one that keeps what it has in memory."""
@@ -127,7 +148,8 @@ class HostProcess:
         assert settings is not None
         self.plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), range(self._shards))
         self.planner = CommandPlanner(place, tuple(range(self._shards)))
-        self._batches = HostedBatches(place, self.plans, GivenForTables())
+        letters = dict.fromkeys(STREAMS, self.letters)
+        self._batches = HostedBatches(place, self.plans, GivenForTables(), letters=letters)
         self._batches._tables = ResultTables(MACHINE.query_id, place)
 
     @property
@@ -173,14 +195,18 @@ class HostProcess:
         return dict(Reports(folder_at(str(self.checkpoint))).read())
 
     def failed(self, batch: int) -> dict[int, str]:
-        """Which incarnations a batch let fail, and why."""
-        left = [each.leaving for each in self._left[batch]]
-        return {each.query: each.reason for each in left if each.kind == "failed"}
+        """Which incarnations the stages let fail in a batch, and why."""
+        sent = [
+            OutputControl.of(row[2]) for (stage, _), rows in self._sent[batch].items() if stage == 1 for row in rows
+        ]
+        return {each.query: each.reason for each in sent if each.kind == "failed"}
 
     def state_keys(self) -> set[str]:
         """What the shards keep after the last batch."""
-        host = self._states[-1]
-        return {str(key) for store in (*host.first, *host.second) for key in store.values}
+        records = self._batches._states
+        stores = [FileStore(records.folder, names) for names in records.before(self.commits).values()]
+        places = {place for store in stores for file in store._files for place in file.extents}
+        return {str(place) for place in places if any(store.get(*place) is not None for store in stores)}
 
     def trigger(self, twins: float = 0.0, share: float | None = None) -> bool:
         """One batch, if there is anything to do; whether there was."""
@@ -189,21 +215,12 @@ class HostProcess:
         if not self.pending and not self._plan(number, share):
             return False
         command = command_of_batch(str(self.checkpoint), number)
-        state, left = self._run(number)
-        if self._chance.random() < twins:  # another attempt of all tasks; one of both counts
-            other = self._run(number)
-            if other[1] != left:
-                raise MismatchError(f"tasks of batch {number} that run again give other rows")
-            state = self._chance.choice((state, other[0]))
-        if self._left.setdefault(number, left) != left:
-            raise MismatchError(f"batch {number} gave other rows when it was run again")
+        tasks = tasks_of(self.inputs.taken[number], self._chance)
+        sent = _packed(rows_for_first(command, self.plans, tasks))
+        MACHINE.reached("TASKS_READ")
+        frame: Any = Frame([sent], self._chance, twins, self._sent.setdefault(number, {}))
+        self._batches(frame, number)
         MACHINE.reached("STATE_KEPT")
-        rows = [{"slot": _slot(each), "frame": each.frame, "control": each.leaving.control()} for each in left]
-        merge = MergeInShard(functools.partial(_same, command), self.plans, GivenForTables())
-        frame: Any = Frame([pa.RecordBatch.from_pylist(rows, schema=_LEFT)], self._chance, merge)
-        self._batches(frame, command.batch)
-        del self._states[number + 1 :]
-        self._states.append(state)
         self.commits = number + 1
         MACHINE.reached("NOTED")
         return True
@@ -226,17 +243,15 @@ class HostProcess:
         MACHINE.reached("JOURNALED")
         return True
 
-    def _run(self, number: int) -> tuple[LocalHost, Sequence[OutputRow]]:
-        """Both stages, from the state before the batch."""
-        state = self._states[number].snapshot(random.Random(self._chance.random()))
-        tasks = tasks_of(self.inputs.taken[number], self._chance)
-        left = state.batch(command_of_batch(str(self.checkpoint), number), tasks)
-        MACHINE.reached("TASKS_READ")
-        return state, left
-
 
 def forget_hosting() -> None:
     """What a process has in memory is gone with it."""
-    for memory in (evaluations._kept._by_lineage, host_plan._plans, registries._versions, known_table._known):
+    for memory in (
+        evaluations._kept._by_lineage,
+        host_plan._plans,
+        registries._versions,
+        known_table._known,
+        file_store._known,
+    ):
         memory.clear()
     result_table._kept = result_table._RowCache()
