@@ -17,14 +17,10 @@ class Versions(StatefulNode):
     """
 
     kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        return "newest rows"
-
-    @property
-    def keeps(self) -> str:
-        return "of each key the time and the columns of the join, until it expires, or for as long as the query lives"
+    _word: ClassVar[str] = "newest rows"
+    _keeps: ClassVar[str] = (
+        "of each key the time and the columns of the join, until it expires, or for as long as the query lives"
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,18 +28,12 @@ class LatestJoin(StatefulNode):
     """Pairs of the newest rows of two streams: the left is the first input."""
 
     kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        return "join of newest rows"
+    _word: ClassVar[str] = "join of newest rows"
+    _keeps: ClassVar[str] = "the newest row of each key of both sides, until a tombstone removes it, or it expires"
 
     @property
     def retracts(self) -> bool:
         return True
-
-    @property
-    def keeps(self) -> str:
-        return "the newest row of each key of both sides, until a tombstone removes it, or it expires"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,18 +41,12 @@ class GroupBy(StatefulNode):
     """Aggregates over the newest row of each key, by group."""
 
     kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        return "groups of newest rows"
+    _word: ClassVar[str] = "groups of newest rows"
+    _keeps: ClassVar[str] = "partial aggregates of each group, as long as it has a key"
 
     @property
     def retracts(self) -> bool:
         return True
-
-    @property
-    def keeps(self) -> str:
-        return "partial aggregates of each group, as long as it has a key"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,14 +54,8 @@ class WindowVersions(StatefulNode):
     """The newest row of each key in each window, sent to its group's shard: before :class:`WindowedGroups`."""
 
     kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        return "newest rows of windows"
-
-    @property
-    def keeps(self) -> str:
-        return "of each key and window the time and the aggregated values, until the window is final"
+    _word: ClassVar[str] = "newest rows of windows"
+    _keeps: ClassVar[str] = "of each key and window the time and the aggregated values, until the window is final"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,10 +66,7 @@ class WindowedGroups(StatefulNode):
     early: bool = False  # whether results are emitted before they are final, and retracted
 
     kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        return "windows of groups"
+    _word: ClassVar[str] = "windows of groups"
 
     @property
     def time_format(self) -> TimeFormat:

@@ -323,10 +323,13 @@ class StatefulNode(Node):
     late_aside: bool = False  # whether its late rows go to the dead-letter table
     paced: bool = False  # whether ticks of its own release its rows
 
+    _word: ClassVar[str]
+    _keeps: ClassVar[str]
+
     @property
-    @abc.abstractmethod
     def word(self) -> str:
         """The operator's name for users."""
+        return self._word
 
     @property
     def text(self) -> str:
@@ -338,9 +341,9 @@ class StatefulNode(Node):
         return dict(self.specification.identity()), dict(self.specification.changeable())
 
     @property
-    @abc.abstractmethod
     def keeps(self) -> str:
         """The state that it keeps in Spark's state store, and how long."""
+        return self._keeps
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -354,6 +357,8 @@ class Intake(StatefulNode):
     given: TimeFormat = UTC_TIMES
     dead_letters: str | None = None  # the table's location; None for one below the checkpoint
 
+    _keeps: ClassVar[str] = "the progress of each input partition, for as long as the query lives"
+
     @property
     def word(self) -> str:
         return f"input {self.name!r}"
@@ -365,10 +370,6 @@ class Intake(StatefulNode):
     @property
     def time_format(self) -> TimeFormat:
         return self.given.of_column(self.time_type)
-
-    @property
-    def keeps(self) -> str:
-        return "the progress of each input partition, for as long as the query lives"
 
     @property
     def session(self) -> SparkSession:
@@ -385,10 +386,7 @@ class Queue(StatefulNode):
     access_interval: str | Column | None = None
 
     kind: ClassVar[Kind | None] = "queue"
-
-    @property
-    def word(self) -> str:
-        return "queue"
+    _word: ClassVar[str] = "queue"
 
     @property
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -412,10 +410,10 @@ class Window(StatefulNode):
     promises: bool = True  # whether a low-watermark bounds its results' times, unlike the numbers of row windows
 
     kind: ClassVar[Kind | None] = "windows"
-
-    @property
-    def word(self) -> str:
-        return "window"
+    _word: ClassVar[str] = "window"
+    _keeps: ClassVar[str] = (
+        "partial aggregates or rows of open windows, until the watermark has passed their end and the allowed lateness"
+    )
 
     @property
     def time_format(self) -> TimeFormat:
@@ -424,13 +422,6 @@ class Window(StatefulNode):
     @property
     def retracts(self) -> bool:
         return False
-
-    @property
-    def keeps(self) -> str:
-        return (
-            "partial aggregates or rows of open windows, until the watermark has passed their end and the allowed "
-            "lateness"
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -466,10 +457,7 @@ class TimeJoin(StatefulNode):
     newest_key: Key | None = None
 
     kind: ClassVar[Kind | None] = "joins"
-
-    @property
-    def word(self) -> str:
-        return "join"
+    _word: ClassVar[str] = "join"
 
     @property
     def retracts(self) -> bool:
@@ -504,14 +492,8 @@ class NumberRows(StatefulNode):
     """Each row with its number in the stream, by arrival. One task gets all rows."""
 
     kind: ClassVar[Kind | None] = "numbering"
-
-    @property
-    def word(self) -> str:
-        return "row numbers"
-
-    @property
-    def keeps(self) -> str:
-        return "one number: how many rows there have been"
+    _word: ClassVar[str] = "row numbers"
+    _keeps: ClassVar[str] = "one number: how many rows there have been"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
