@@ -17,28 +17,7 @@ from ..hosting.job_file import created
 from ..hosting.journal import Change, known_name
 from ..hosting.registry import RegisteredQuery, Registry, registry_now, text_of
 from ..hosting.reports import Reports, completeness, view_backlogs
-from ..language import bind
-from ..language.statements import (
-    HELP,
-    Alter,
-    Create,
-    CreateFunction,
-    CreateSource,
-    CreateTable,
-    Describe,
-    Drop,
-    Explain,
-    Help,
-    Kind,
-    Quit,
-    Refresh,
-    Select,
-    Show,
-    ShowCreate,
-    Statement,
-    parse,
-    split,
-)
+from ..language import bind, statements
 from ..storage.folder import TableFolder, folder_at
 from .status import cell
 
@@ -160,7 +139,7 @@ class Shell:
         queries: Queries,
         console: Console,
         job: ShellJob,
-        define_source: Callable[[CreateSource], object],
+        define_source: Callable[[statements.CreateSource], object],
         notes: Console | None = None,  # where it is written what a statement did, if not among the results
     ) -> None:
         self._queries, self._define_source = queries, define_source
@@ -169,45 +148,45 @@ class Shell:
         self._job = job
         self.passing: list[str] = []
 
-    def run(self, statement: Statement) -> bool:
+    def run(self, statement: statements.Statement) -> bool:
         """Run a statement; return whether to continue after it."""
-        if not isinstance(statement, Create | CreateSource | CreateTable):
+        if not isinstance(statement, statements.Create | statements.CreateSource | statements.CreateTable):
             return self._run(statement)
         before = self._registry().version
         going = self._run(statement)
         # A query that was there with this text stays as it is, also its weight.
-        if isinstance(statement, CreateSource) or self._registry().version > before:
+        if isinstance(statement, statements.CreateSource) or self._registry().version > before:
             record(self._queries.checkpoint, Change("statement", statement.name, statement.statement))
         return going
 
-    def _run(self, statement: Statement) -> bool:
+    def _run(self, statement: statements.Statement) -> bool:
         match statement:
-            case Quit():
+            case statements.Quit():
                 return False
-            case Help():
-                self._say(HELP)
-            case Describe(name) | Show(name):
+            case statements.Help():
+                self._say(statements.HELP)
+            case statements.Describe(name) | statements.Show(name):
                 self._describe(name)
-            case Explain(text):
+            case statements.Explain(text):
                 self._say(self._queries.explain(text))
-            case CreateSource(name):
+            case statements.CreateSource(name):
                 self._define_source(statement)
                 self._note(f"Created source {name}.")
-            case CreateFunction(name):
+            case statements.CreateFunction(name):
                 record(self._queries.checkpoint, Change("function", name, statement.statement))
                 self._note(f"Created function {name}.")
-            case CreateTable(name, path):
+            case statements.CreateTable(name, path):
                 self._queries.table(name, path)
                 self._note(f"Created table {name}, at its present version.")
-            case Refresh(name):
+            case statements.Refresh(name):
                 self._queries.refresh(name)
                 self._note(f"Refreshed table {name}.")
-            case ShowCreate(name):
+            case statements.ShowCreate(name):
                 self._say(created(name, self._registry()))
-            case Create(name, text, True):
+            case statements.Create(name, text, True):
                 self._queries.create_view(name, text)
                 self._note(f"Created view {name}.")
-            case Create(name, text, _, weight, buckets, lateness, queue):
+            case statements.Create(name, text, _, weight, buckets, lateness, queue):
                 late = length_text(lateness) if lateness else None
                 policy, budget, interval = map(queue.get, ("queue", "budget", "access_interval"))
                 self._queries.create(
@@ -216,15 +195,15 @@ class Shell:
                 )  # fmt: skip
                 self._job.start()
                 self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")
-            case Alter():
+            case statements.Alter():
                 self._alter(statement)
-            case Drop():
+            case statements.Drop():
                 self._drop(statement)
-            case Select(text):
+            case statements.Select(text):
                 self._select(text)
         return True
 
-    def _alter(self, statement: Alter) -> None:
+    def _alter(self, statement: statements.Alter) -> None:
         name = statement.name
         if statement.active:
             self._queries.activate(name)
@@ -300,7 +279,7 @@ class Shell:
                 self.passing.append(self._registered(name).location)
                 self._queries.drop(name)
 
-    def _drop(self, statement: Drop) -> None:
+    def _drop(self, statement: statements.Drop) -> None:
         kind, name = statement.kind, statement.name
         if kind == "SOURCE":
             raise OptionError(
@@ -313,7 +292,7 @@ class Shell:
             return
         if statement.cascade:
             for each_kind, each in readers_of(name, self._registry()):
-                self._drop(Drop(each_kind, each))
+                self._drop(statements.Drop(each_kind, each))
         if kind == "FUNCTION":
             record(self._queries.checkpoint, Change("drop_function", name))
         else:
@@ -325,7 +304,7 @@ class Shell:
 
         registry = self._registry()
         found = Table(box=None, header_style="bold", pad_edge=False)
-        if name is None or name in get_args(Kind):
+        if name is None or name in get_args(statements.Kind):
             for column in ("name", "kind", "weight", "state", "columns or text"):
                 found.add_column(column, overflow="fold")
             for row in _definitions(registry, folder_at(self._queries.checkpoint)):
@@ -403,10 +382,10 @@ def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], obj
         except KeyboardInterrupt:
             buffer = ""
             continue
-        found, buffer = split(buffer)
+        found, buffer = statements.split(buffer)
         for text in found:
             try:
-                if not shell.run(parse(text)):
+                if not shell.run(statements.parse(text)):
                     return
             except UpstreamError as error:
                 complain(error)

@@ -13,23 +13,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from . import kinds
 from .coercion import Rule, Signature, misfit
 from .columnar import Builder, Kernel, aligned, flat_bytes, on_series
-from .kinds import (
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    DURATION,
-    FLOAT,
-    INT,
-    LONG,
-    NULL,
-    TEXT,
-    is_decimal,
-    is_integral,
-    is_time,
-)
 from .nodes import Call, Expression
 
 U32, U64 = npt.NDArray[np.uint32], npt.NDArray[np.uint64]
@@ -39,14 +25,14 @@ _LONG_DIGITS = 18
 
 
 def _rule(function: str, arguments: Sequence[Expression]) -> Expression:
-    simple = (BOOLEAN, FLOAT, DOUBLE, TEXT, BINARY, DURATION, NULL)
+    simple = (kinds.BOOLEAN, kinds.FLOAT, kinds.DOUBLE, kinds.TEXT, kinds.BINARY, kinds.DURATION, kinds.NULL)
     for each in arguments:
         kind = each.type
-        if not (kind in simple or is_integral(kind) or is_decimal(kind) or is_time(kind)):
+        if not (kind in simple or kinds.is_integral(kind) or kinds.is_decimal(kind) or kinds.is_time(kind)):
             raise misfit(function, arguments, "values that are not arrays, maps, structs or intervals of months")
     if not arguments:
         raise misfit(function, arguments, "one value or more")
-    return Call(function, tuple(arguments), INT if function == "hash" else LONG)
+    return Call(function, tuple(arguments), kinds.INT if function == "hash" else kinds.LONG)
 
 
 HASH_RULES: Mapping[str, Rule] = {"hash": _rule, "xxhash64": _rule}
@@ -200,33 +186,33 @@ def _decimal_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArra
 
 
 def _step(kind: pa.DataType, values: pl.Series, seed: Any, of: Mapping[str, Callable[..., Any]]) -> Any:
-    if kind in (TEXT, BINARY):
+    if kind in (kinds.TEXT, kinds.BINARY):
         return of["bytes"](*flat_bytes(values.cast(pl.Binary)), seed)
-    if is_decimal(kind) and kind.precision > _LONG_DIGITS:
+    if kinds.is_decimal(kind) and kind.precision > _LONG_DIGITS:
         zero = pl.Series([0]).cast(values.dtype).item()
         return of["bytes"](*_decimal_bytes(values.fill_null(zero)), seed)
-    if is_decimal(kind):
+    if kinds.is_decimal(kind):
         return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
-    if kind in (FLOAT, DOUBLE):
+    if kind in (kinds.FLOAT, kinds.DOUBLE):
         given = values.fill_null(0.0).to_numpy().copy()
         given[given == 0] = 0.0  # of -0.0, too
         given[np.isnan(given)] = np.nan
-        return of["int"](given.view(np.int32), seed) if kind == FLOAT else of["long"](given.view(np.int64), seed)
-    if kind in (BOOLEAN, DATE) or (is_integral(kind) and kind != LONG):
+        return of["int"](given.view(np.int32), seed) if kind == kinds.FLOAT else of["long"](given.view(np.int64), seed)
+    if kind in (kinds.BOOLEAN, kinds.DATE) or (kinds.is_integral(kind) and kind != kinds.LONG):
         return of["int"](values.to_physical().cast(pl.Int32).fill_null(0).to_numpy().copy(), seed)
     return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
 
 
 def _hashed(unsigned: Any, signed: Any, of: Mapping[str, Callable[..., Any]], dtype: type[pl.DataType]) -> Kernel:
     def kernel(build: Builder, *values: pl.Expr) -> pl.Expr:
-        kinds = [each.type for each in build.call.arguments]
+        types = [each.type for each in build.call.arguments]
 
         def run(series: Sequence[pl.Series]) -> pl.Series:
             columns = aligned(series)
             state = np.full(len(columns[0]), _SEED, dtype=unsigned)
             with np.errstate(over="ignore"):
-                for kind, column in zip(kinds, columns, strict=True):
-                    if kind == NULL:
+                for kind, column in zip(types, columns, strict=True):
+                    if kind == kinds.NULL:
                         continue
                     made = _step(kind, column, state, of)
                     state = np.where(column.is_null().to_numpy(), state, made)
@@ -271,10 +257,10 @@ def _sha2(build: Builder, value: pl.Expr, _: pl.Expr) -> pl.Expr:
 
 
 DIGEST_RULES: Mapping[str, Rule] = {
-    "md5": Signature(TEXT, (BINARY,)),
-    **dict.fromkeys(("sha", "sha1"), Signature(TEXT, (BINARY,), name="sha1")),
-    "sha2": Signature(TEXT, (BINARY, INT)),
-    "crc32": Signature(LONG, (BINARY,)),
+    "md5": Signature(kinds.TEXT, (kinds.BINARY,)),
+    **dict.fromkeys(("sha", "sha1"), Signature(kinds.TEXT, (kinds.BINARY,), name="sha1")),
+    "sha2": Signature(kinds.TEXT, (kinds.BINARY, kinds.INT)),
+    "crc32": Signature(kinds.LONG, (kinds.BINARY,)),
 }
 
 DIGESTS: Mapping[str, Kernel] = {

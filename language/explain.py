@@ -7,34 +7,9 @@ from typing import NamedTuple
 
 from ..conf.units import length_text
 from ..expressions.types import call
+from ..operators.relations.plan import nodes
 from ..operators.relations.plan.bounds import StateBound, state_of
 from ..operators.relations.plan.common_parts import aggregate_text, function_text, part_key
-from ..operators.relations.plan.nodes import (
-    Changes,
-    ConstantRow,
-    Copies,
-    Distinct,
-    Explode,
-    GroupAggregates,
-    Hop,
-    Join,
-    Latest,
-    Lifetime,
-    Node,
-    Now,
-    Project,
-    QueueProject,
-    RowWindow,
-    Sample,
-    Session,
-    SetOperation,
-    Stream,
-    TimeRange,
-    Top,
-    Where,
-    WindowFunctions,
-    WindowOver,
-)
 from ..operators.relations.plan.properties import key_of
 from .binder import Query
 
@@ -56,7 +31,7 @@ def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> s
     """
     states = {each.node: each for each in state_of(query.plan)}
     columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
-    key = [] if isinstance(query.plan, Changes) else [f"key: {_key(query.plan)}"]
+    key = [] if isinstance(query.plan, nodes.Changes) else [f"key: {_key(query.plan)}"]
     lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads) or 'nothing'}"]
     text = _Text(states, _repeated(query.plan), shared or {})
     return "\n".join([*lines, *text.of(query.plan)])
@@ -78,14 +53,14 @@ def plan_parts(query: Query, shared: Mapping[str, SharedWith] | None = None) -> 
     states = {each.node: each.keeps for each in state_of(query.plan)}
     found: dict[str, PlanPart] = {}
 
-    def add(node: Node) -> str:
+    def add(node: nodes.Node) -> str:
         key = part_key(node)
         if key in found:
             return key
         if len(node.inputs) == 1 and part_key(node.inputs[0]) == key:
             return add(node.inputs[0])
         inputs = tuple(dict.fromkeys(add(each) for each in node.inputs))
-        stream = isinstance(node, Stream)
+        stream = isinstance(node, nodes.Stream)
         sharers = SharedWith() if stream or shared is None else shared.get(key, SharedWith())
         found[key] = PlanPart(key, _head(node), states.get(node) or "", sharers, inputs, node.name if stream else "")
         return key
@@ -94,8 +69,8 @@ def plan_parts(query: Query, shared: Mapping[str, SharedWith] | None = None) -> 
     return list(found.values())
 
 
-def _kind(plan: Node) -> str:
-    if not isinstance(plan, Changes):
+def _kind(plan: nodes.Node) -> str:
+    if not isinstance(plan, nodes.Changes):
         return "a relation, kept as a table"
     if plan.kind == "rstream":
         every = f"every {length_text(plan.every_us)}" if plan.every_us else "at each change"
@@ -103,18 +78,18 @@ def _kind(plan: Node) -> str:
     return "a stream of the rows that " + ("come" if plan.kind == "istream" else "leave")
 
 
-def _key(plan: Node) -> str:
+def _key(plan: nodes.Node) -> str:
     key = key_of(plan)
     if key is None:
         return "none, equal rows can be there"
     return ", ".join(key) or "none, there is one row at most"
 
 
-def _repeated(plan: Node) -> set[str]:
+def _repeated(plan: nodes.Node) -> set[str]:
     """Return the keys of operators that occur twice in the plan, without those below another such one."""
     seen: dict[str, int] = {}
 
-    def count(node: Node, above: str = "") -> None:
+    def count(node: nodes.Node, above: str = "") -> None:
         key = part_key(node)
         if key != above:  # a projection that renames means the same as what is below it
             seen[key] = seen.get(key, 0) + 1
@@ -131,7 +106,7 @@ class _Text:
 
     def __init__(
         self,
-        states: Mapping[Node, StateBound],
+        states: Mapping[nodes.Node, StateBound],
         repeated: set[str],
         shared: Mapping[str, SharedWith],
     ) -> None:
@@ -140,18 +115,18 @@ class _Text:
         self._shared = shared
         self._numbers: dict[str, int] = {}
 
-    def of(self, node: Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
+    def of(self, node: nodes.Node, depth: int = 0, above: str = "", named: frozenset[str] = frozenset()) -> list[str]:
         """Return the lines of a node and its inputs; ``named`` are the queries that share the operators above."""
         key = part_key(node)
         mark = ""
-        if key in self._repeated and key != above and not isinstance(node, Stream):
+        if key in self._repeated and key != above and not isinstance(node, nodes.Stream):
             if key in self._numbers:
                 return [f"{'  ' * depth}(see #{self._numbers[key]})"]
             self._numbers[key] = len(self._numbers) + 1
             mark = f"#{self._numbers[key]} "
         state = self._states.get(node)
         notes = [f"keeps {state.keeps}"] if state is not None and state.keeps else []
-        found = self._shared.get(key, SharedWith()) if not isinstance(node, Stream) else SharedWith()
+        found = self._shared.get(key, SharedWith()) if not isinstance(node, nodes.Stream) else SharedWith()
         notes += [f"shared with {_names(found.whole, named)}"] if set(found.whole) - named else []
         named |= set(found.whole)
         notes += [f"slices shared with {_names(found.slices, named)}"] if set(found.slices) - named else []
@@ -167,49 +142,49 @@ def _names(names: Sequence[str], but: frozenset[str]) -> str:
     return ", ".join(left[:_NAMED]) + more
 
 
-def _head(node: Node) -> str:
-    if isinstance(node, Stream):
+def _head(node: nodes.Node) -> str:
+    if isinstance(node, nodes.Stream):
         if node.static:
             return f"Relation {node.name} (stored{f', {node.table}' if node.table is not None else ''})"
         key = f"{'updates' if node.updates else 'key'} by {', '.join(node.key)}, " if node.key else ""
         late = f", lateness {length_text(node.lateness_us)}" if node.lateness_us else ""
         return f"Stream {node.name} ({key}time {node.event_time}{late})"
-    if isinstance(node, WindowOver):
+    if isinstance(node, nodes.WindowOver):
         return _window(node)
-    if isinstance(node, Sample):
+    if isinstance(node, nodes.Sample):
         return f"Sample {node.percent:g} %" + (f", seed {node.seed}" if node.seed else "")
-    if isinstance(node, Where):
+    if isinstance(node, nodes.Where):
         return f"Where {node.condition}"
-    if isinstance(node, Project | ConstantRow):
+    if isinstance(node, nodes.Project | nodes.ConstantRow):
         columns = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
-        if isinstance(node, QueueProject):
+        if isinstance(node, nodes.QueueProject):
             where = "" if node.where is None else f" where {node.where}"
             return f"Queue {node.policy}, then project {columns}{where}"
-        return f"{'Project' if isinstance(node, Project) else 'One row of'} {columns}"
-    if isinstance(node, Join):
+        return f"{'Project' if isinstance(node, nodes.Project) else 'One row of'} {columns}"
+    if isinstance(node, nodes.Join):
         pairs = [f"{one} = {other}" for one, other in node.on]
         condition = [str(node.condition)] if node.condition is not None else []
         if node.as_of is not None:
             condition.append(str(call(node.as_of.function, [node.as_of.left, node.as_of.right])))
         kind = f"{'Join' if node.as_of is None else 'ASOF join'} {node.how}"
         return kind + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
-    if isinstance(node, GroupAggregates):
+    if isinstance(node, nodes.GroupAggregates):
         by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
         made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
-    if isinstance(node, Distinct | Lifetime | Explode | Copies):
+    if isinstance(node, nodes.Distinct | nodes.Lifetime | nodes.Explode | nodes.Copies):
         return _of_rows(node)
-    if isinstance(node, SetOperation):
+    if isinstance(node, nodes.SetOperation):
         return node.kind.capitalize() + (" all" if node.all else "")
-    if isinstance(node, Top):
+    if isinstance(node, nodes.Top):
         return f"First {node.n}{_ordered(node)}"
-    if isinstance(node, WindowFunctions):
+    if isinstance(node, nodes.WindowFunctions):
         made = ", ".join(f"{each.call.name} = {function_text(each)}" for each in node.functions)
         return f"Functions{_ordered(node)}: {made}"
     return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
 
 
-def _ordered(node: Top | WindowFunctions) -> str:
+def _ordered(node: nodes.Top | nodes.WindowFunctions) -> str:
     order = ", ".join(
         f"{each.expression}{' desc' if each.descending else ''}"
         + ("" if each.nulls_first != each.descending else f" nulls {'first' if each.nulls_first else 'last'}")
@@ -219,32 +194,32 @@ def _ordered(node: Top | WindowFunctions) -> str:
     return by + (f" by {order}" if order else "")
 
 
-def _of_rows(node: Distinct | Lifetime | Explode | Copies) -> str:
-    if isinstance(node, Lifetime):
+def _of_rows(node: nodes.Distinct | nodes.Lifetime | nodes.Explode | nodes.Copies) -> str:
+    if isinstance(node, nodes.Lifetime):
         times = [f"now >= {time} + {length_text(us)}" for time, us in node.begins]
         times += [f"now < {time} + {length_text(us)}" for time, us in node.ends]
         return "While " + " and ".join(times)
-    if isinstance(node, Explode):
+    if isinstance(node, nodes.Explode):
         return f"Elements of {node.array}"
-    if isinstance(node, Copies):
+    if isinstance(node, nodes.Copies):
         return f"Copies, numbered by {node.name}"
     return "Distinct"
 
 
-def _window(node: WindowOver) -> str:
+def _window(node: nodes.WindowOver) -> str:
     window = node.window
-    if isinstance(window, TimeRange):
+    if isinstance(window, nodes.TimeRange):
         slide = f" slide {length_text(window.slide_us)}" if window.slide_us else ""
         return f"{'All rows' if window.range_us is None else f'Range {length_text(window.range_us)}'}{slide}"
-    if isinstance(window, Hop):
+    if isinstance(window, nodes.Hop):
         return f"Hop of {length_text(window.size_us)} by {length_text(window.slide_us)}"
-    if isinstance(window, Session):
+    if isinstance(window, nodes.Session):
         return f"Sessions of each {', '.join(window.partition)} with gaps of {length_text(window.gap_us)}"
-    if isinstance(window, RowWindow):
+    if isinstance(window, nodes.RowWindow):
         by = f" of each {', '.join(window.partition)}" if window.partition else ""
         where = f" where {window.where}" if window.where is not None else ""
         slide = f" slide {window.slide}" if window.slide > 1 else ""
         return f"Rows {window.n}{slide}{by}{where}"
-    if isinstance(window, Now):
+    if isinstance(window, nodes.Now):
         return "Now"
-    return "Latest" if isinstance(window, Latest) else "All rows"
+    return "Latest" if isinstance(window, nodes.Latest) else "All rows"

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.errors import TableError
+from ...delta_format import latest_table
 from ...delta_format.column_mapping import (
     Ids,
     ids_of,
@@ -19,19 +20,6 @@ from ...delta_format.column_mapping import (
     mapping_properties,
     mapping_protocol,
     plain_protocol,
-)
-from ...delta_format.latest_table import (
-    BUCKET,
-    BUCKETS_PROPERTY,
-    GROUPS_PROPERTY,
-    HISTORY_PROPERTY,
-    KEY_PROPERTY,
-    LAYOUT_PROPERTY,
-    NULLS_PROPERTY,
-    OWN_COLUMNS,
-    ROW_KEY_PROPERTY,
-    SEQUENCE_PROPERTY,
-    TIME_PROPERTY,
 )
 from ...delta_format.log import LogReplay, entry_place
 from ..spec.layout import widens
@@ -47,15 +35,15 @@ if TYPE_CHECKING:
 Json = Any
 
 _OF_LAYOUT = {
-    LAYOUT_PROPERTY,
-    KEY_PROPERTY,
-    HISTORY_PROPERTY,
-    TIME_PROPERTY,
-    SEQUENCE_PROPERTY,
-    BUCKETS_PROPERTY,
-    NULLS_PROPERTY,
-    GROUPS_PROPERTY,
-    ROW_KEY_PROPERTY,
+    latest_table.LAYOUT_PROPERTY,
+    latest_table.KEY_PROPERTY,
+    latest_table.HISTORY_PROPERTY,
+    latest_table.TIME_PROPERTY,
+    latest_table.SEQUENCE_PROPERTY,
+    latest_table.BUCKETS_PROPERTY,
+    latest_table.NULLS_PROPERTY,
+    latest_table.GROUPS_PROPERTY,
+    latest_table.ROW_KEY_PROPERTY,
 }
 
 
@@ -189,12 +177,8 @@ def _text(schema: Json) -> str:
 
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
-    """Return the layout with the columns that the table will have: its own, then the query's new ones.
-
-    The wider one of two types counts. If neither widens to the other, the query's stays, and :meth:`.Layout.check`
-    refuses it.
-    """
-    held = {name: kind for name, kind in layout.columns_of(table).items() if name not in OWN_COLUMNS}
+    """Return the layout with the table's columns, then the query's new ones, each of the wider type if one widens."""
+    held = {name: kind for name, kind in layout.columns_of(table).items() if name not in latest_table.OWN_COLUMNS}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
     merged = {**held, **wanted}
     for name in set(held) & set(wanted) - set(layout.key_columns):
@@ -236,8 +220,8 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
             [],
             "overwrite",
             Schema.from_json(json.dumps(described)),
-            [BUCKET],
-            [(BUCKET, "in", ["-1"])],
+            [latest_table.BUCKET],
+            [(latest_table.BUCKET, "in", ["-1"])],
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except (DeltaError, OSError) as error:

@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 from ...conf.errors import TableError
 from ...conf.units import now_us
 from ...core.rows.key import Key
+from ...delta_format import latest_table
 from ...delta_format.deletion_vectors import copy_of
-from ...delta_format.latest_table import (
-    BUCKET,
-    BUCKETS_PROPERTY,
-    GROUPS_PROPERTY,
-    HISTORY_PROPERTY,
-    KEY_PROPERTY,
-    NULLS_PROPERTY,
-    SEQUENCE_PROPERTY,
-    TIME_PROPERTY,
-)
 from ...delta_format.log import LiveFiles, LogReplay, check_log, entry_place
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
@@ -271,14 +262,14 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that
         # opens: delta-rs does not wait.
         if layout.ids is not None or vectors or (target.is_durable and target.is_local):
-            made = make_table(target, schema, layout.ids, [BUCKET], configuration, vectors=vectors)
+            made = make_table(target, schema, layout.ids, [latest_table.BUCKET], configuration, vectors=vectors)
             if made and vectors and options.engine == "auto":
                 say_chosen(target.location)
         else:
             DeltaTable.create(
                 target.location,
                 Schema.from_json(json.dumps(schema)),
-                partition_by=[BUCKET],
+                partition_by=[latest_table.BUCKET],
                 configuration=configuration,
                 storage_options=dict(target.storage) or None,
                 raise_if_key_not_exists=False,
@@ -301,7 +292,7 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
     """Return the files of a loaded table; `files` reads the list of its tombstones."""
     live = LiveFiles.of(table)
     found: dict[int, list[str]] = {}
-    for bucket, path in zip(live.partition(BUCKET), live.paths, strict=True):
+    for bucket, path in zip(live.partition(latest_table.BUCKET), live.paths, strict=True):
         found.setdefault(bucket, []).append(path)
     rows = dict(zip(live.paths, live.rows, strict=True))
     by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
@@ -446,15 +437,15 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
     }
     table = load_table(parse_sink_options({**place, "key": "k"}, started=False))
     found = {} if table is None else table.metadata().configuration
-    if KEY_PROPERTY not in found:
+    if latest_table.KEY_PROPERTY not in found:
         return {}
     known = {
-        "key": Key(json.loads(found[KEY_PROPERTY])).text or None,
-        "history": found.get(HISTORY_PROPERTY),
-        "sequenceBy": Key(json.loads(found.get(SEQUENCE_PROPERTY, "[]"))).text or None,
-        "eventTime": found.get(TIME_PROPERTY),
-        "buckets": found.get(BUCKETS_PROPERTY),
-        "nullMeans": found.get(NULLS_PROPERTY),
-        "columnGroups": found.get(GROUPS_PROPERTY),
+        "key": Key(json.loads(found[latest_table.KEY_PROPERTY])).text or None,
+        "history": found.get(latest_table.HISTORY_PROPERTY),
+        "sequenceBy": Key(json.loads(found.get(latest_table.SEQUENCE_PROPERTY, "[]"))).text or None,
+        "eventTime": found.get(latest_table.TIME_PROPERTY),
+        "buckets": found.get(latest_table.BUCKETS_PROPERTY),
+        "nullMeans": found.get(latest_table.NULLS_PROPERTY),
+        "columnGroups": found.get(latest_table.GROUPS_PROPERTY),
     }
     return {name: value for name, value in known.items() if value is not None}

@@ -13,36 +13,9 @@ from ....conf.units import length_text
 from ....expressions.kinds import spark_name
 from ....expressions.nodes import Call, Expression, Field, fields
 from ...aggregates.sketches import sketchable
+from . import nodes
 from .aggregates import error_of
 from .identity import remembered
-from .nodes import (
-    Aggregation,
-    Changes,
-    ConstantRow,
-    Copies,
-    Distinct,
-    Explode,
-    GroupAggregates,
-    Hop,
-    Join,
-    Latest,
-    Lifetime,
-    Node,
-    Now,
-    Project,
-    RowWindow,
-    Sample,
-    Session,
-    SetOperation,
-    Stream,
-    TimeRange,
-    Top,
-    UnboundedWindow,
-    Where,
-    WindowFunctions,
-    WindowOver,
-    walk,
-)
 from .periods import Partners, clock_of_bound, goes_on, latest_of, partners_of, period_of
 
 
@@ -57,13 +30,14 @@ class Growth:
     # Columns that are an event time: for how many µs after it a row may still come.
     clocks: Mapping[str, int] = field(default_factory=dict[str, int])
     stay: int | None = None  # For how many µs after its time a row may leave; None if unknown.
-    source: Node | None = None  # If it grows: the window that lets no row leave.
+    source: nodes.Node | None = None  # If it grows: the window that lets no row leave.
 
 
-def never_changes(node: Node) -> bool:
+def never_changes(node: nodes.Node) -> bool:
     """Return whether a relation reads only stored relations, and so never changes."""
     return all(
-        each.static if isinstance(each, Stream) else not isinstance(each, Changes | Lifetime) for each in walk(node)
+        each.static if isinstance(each, nodes.Stream) else not isinstance(each, nodes.Changes | nodes.Lifetime)
+        for each in nodes.walk(node)
     )
 
 
@@ -78,7 +52,7 @@ _PER_VALUE = frozenset(
 class UnboundedError(Exception):
     """A plan would keep unbounded state at ``node``, because of the window ``source``, whose rows stay."""
 
-    def __init__(self, problem: str, hint: str, node: Node, source: Node | None) -> None:
+    def __init__(self, problem: str, hint: str, node: nodes.Node, source: nodes.Node | None) -> None:
         super().__init__(problem)
         self.problem = problem
         self.hint = hint
@@ -95,30 +69,30 @@ class StateBound:
     the column that ends this time.
     """
 
-    node: Node
+    node: nodes.Node
     keeps: str  # The state and its bound, for users; "" for none.
     sides: tuple[str | int, ...] = ()
 
 
-def state_of(plan: Node) -> tuple[StateBound, ...]:
+def state_of(plan: nodes.Node) -> tuple[StateBound, ...]:
     """Return each operator's state, after its inputs', for a normalized plan; raise UnboundedError without a bound."""
     growth_of(plan)
-    return tuple(state for each in walk(plan) for state in _bounded(each)[1])
+    return tuple(state for each in nodes.walk(plan) for state in _bounded(each)[1])
 
 
-def growth_of(plan: Node) -> Growth:
+def growth_of(plan: nodes.Node) -> Growth:
     """Return the growth of a plan's result; raise UnboundedError as :func:`state_of` does."""
     return _bounded(plan)[0]
 
 
 @remembered
-def _bounded(node: Node) -> tuple[Growth, list[StateBound]]:
+def _bounded(node: nodes.Node) -> tuple[Growth, list[StateBound]]:
     """Return the growth of a node, and its own state."""
     states: list[StateBound] = []
     return _growth(node, states), states
 
 
-def only_grows(node: Node) -> bool:
+def only_grows(node: nodes.Node) -> bool:
     """Return whether rows come forever and none leaves; False for a plan that is refused."""
     try:
         return _only_grows(growth_of(node))
@@ -126,7 +100,7 @@ def only_grows(node: Node) -> bool:
         return False
 
 
-def grows(node: Node) -> bool:
+def grows(node: nodes.Node) -> bool:
     """Return whether rows come forever and stay; False for a plan that is refused."""
     try:
         return growth_of(node).grows
@@ -142,50 +116,50 @@ def _names(expressions: Sequence[Expression]) -> str:
     return ", ".join(str(each) for each in expressions)
 
 
-def _growth(node: Node, states: list[StateBound]) -> Growth:
-    if isinstance(node, Stream):
+def _growth(node: nodes.Node, states: list[StateBound]) -> Growth:
+    if isinstance(node, nodes.Stream):
         states.append(StateBound(node, ""))
         clocks = {} if node.static else {node.event_time: node.lateness_us}
         return Growth(static=node.static, times=frozenset(clocks), clocks=clocks)
-    if isinstance(node, ConstantRow):
+    if isinstance(node, nodes.ConstantRow):
         states.append(StateBound(node, ""))
         return Growth(retracts=False, static=True)
-    if isinstance(node, Join):
+    if isinstance(node, nodes.Join):
         return _join(node, growth_of(node.left), growth_of(node.right), states)
-    if isinstance(node, SetOperation):
+    if isinstance(node, nodes.SetOperation):
         return _set_operation(node, growth_of(node.left), growth_of(node.right), states)
     inner = growth_of(node.inputs[0])
-    if isinstance(node, Sample | Where):
+    if isinstance(node, nodes.Sample | nodes.Where):
         states.append(StateBound(node, ""))
         return inner
-    if isinstance(node, WindowOver):
+    if isinstance(node, nodes.WindowOver):
         return _windowed(node, inner, states)
-    if isinstance(node, Lifetime):
+    if isinstance(node, nodes.Lifetime):
         return _lifetime(node, inner, states)
-    if isinstance(node, Explode):
+    if isinstance(node, nodes.Explode):
         states.append(StateBound(node, ""))
         clock = clock_of_bound(node.array, inner.clocks)
         clocks = {**inner.clocks, **({} if clock is None else {node.name: clock})}
         times = inner.times | ({node.name} if goes_on(node.array, inner.times) else set())
         return replace(inner, times=times, clocks=clocks)
-    if isinstance(node, Project):
+    if isinstance(node, nodes.Project):
         states.append(StateBound(node, node.state))
         times = frozenset(name for name, each in node.columns if goes_on(each, inner.times))
         found = ((name, clock_of_bound(each, inner.clocks)) for name, each in node.columns)
         clocks = {name: clock for name, clock in found if clock is not None}
         return replace(inner, times=times, clocks=clocks)
-    if isinstance(node, GroupAggregates):
+    if isinstance(node, nodes.GroupAggregates):
         return _aggregate(node, inner, states)
-    if isinstance(node, Distinct | Copies):
+    if isinstance(node, nodes.Distinct | nodes.Copies):
         columns = tuple(Field(each.name, each.type) for each in node.inputs[0].schema)
-        _few(columns, inner, "DISTINCT" if isinstance(node, Distinct) else "a table of equal rows", node)
+        _few(columns, inner, "DISTINCT" if isinstance(node, nodes.Distinct) else "a table of equal rows", node)
         states.append(StateBound(node, f"a weight per distinct ({_names(columns)})"))
         return Growth(grows=False, retracts=inner.retracts, static=inner.static, times=inner.times)
-    if isinstance(node, Top):
+    if isinstance(node, nodes.Top):
         return _top(node, inner, states)
-    if isinstance(node, WindowFunctions):
+    if isinstance(node, nodes.WindowFunctions):
         return _functions(node, inner, states)
-    assert isinstance(node, Changes)
+    assert isinstance(node, nodes.Changes)
     if node.kind == "rstream" and inner.grows:
         raise UnboundedError(
             "RSTREAM gives all rows each time, and here they stay for ever",
@@ -197,19 +171,19 @@ def _growth(node: Node, states: list[StateBound]) -> Growth:
     return Growth(times=inner.times, clocks=inner.clocks if node.kind == "istream" else {})
 
 
-def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Growth:
+def _windowed(node: nodes.WindowOver, inner: Growth, states: list[StateBound]) -> Growth:
     window = node.window
-    if inner.static and isinstance(node.stream, Stream) and node.stream.static:
+    if inner.static and isinstance(node.stream, nodes.Stream) and node.stream.static:
         states.append(StateBound(node, f"all rows of {node.stream.name}"))
         return Growth(retracts=False, static=True)
     times = inner.times
     late, stay, bounds = 0, None, dict[str, int]()
-    if isinstance(window, TimeRange):
+    if isinstance(window, nodes.TimeRange):
         late = window.slide_us or 0
         stay = None if window.range_us is None else window.range_us + late
         slide = f", until the next multiple of {length_text(late)}" if late and stay is not None else ""
         states.append(StateBound(node, f"the rows of {length_text(window.range_us or late)}{slide}"))
-    elif isinstance(window, Hop):
+    elif isinstance(window, nodes.Hop):
         late, stay = window.slide_us + 1, window.size_us + window.slide_us + 1
         states.append(
             StateBound(node, f"the rows of {length_text(window.size_us)} and of {length_text(window.slide_us)} more")
@@ -218,36 +192,36 @@ def _windowed(node: WindowOver, inner: Growth, states: list[StateBound]) -> Grow
             times = times | {"window_start", "window_end"}
             most = max(inner.clocks.values(), default=0)
             bounds = {"window_start": window.size_us + most, "window_end": most}
-    elif isinstance(window, Session):
+    elif isinstance(window, nodes.Session):
         _refuse_times(window.partition, inner, node)
         gap = length_text(window.gap_us)
         states.append(StateBound(node, f"the rows of open sessions, and of those that ended in the last {gap}"))
         # A session may be as long as it likes: nothing but its end tells when its rows come.
         return Growth(times=times | {"window_start", "window_end"}, clocks={"window_end": 0})
-    elif isinstance(window, Now):
+    elif isinstance(window, nodes.Now):
         stay = 1
         states.append(StateBound(node, "the rows of one instant"))
-    elif isinstance(window, RowWindow):
+    elif isinstance(window, nodes.RowWindow):
         _refuse_times(window.partition, inner, node)
         each = f" per ({', '.join(window.partition)})" if window.partition else ""
         n = window.n + window.slide - 1
         states.append(StateBound(node, f"{n} row{'' if n == 1 else 's'}{each}"))
-    elif isinstance(window, Latest):
-        assert isinstance(node.origin, Stream)
+    elif isinstance(window, nodes.Latest):
+        assert isinstance(node.origin, nodes.Stream)
         states.append(StateBound(node, f"one row per ({', '.join(node.origin.key)})"))
     else:
         states.append(StateBound(node, ""))
     clocks = {name: lag + late for name, lag in inner.clocks.items()}
-    if isinstance(window, UnboundedWindow) or (isinstance(window, TimeRange) and stay is None):
+    if isinstance(window, nodes.UnboundedWindow) or (isinstance(window, nodes.TimeRange) and stay is None):
         return Growth(grows=True, retracts=False, times=times, clocks=clocks, source=node)
     if stay is not None:  # after its change, which may be later than its time
         stay += max(inner.clocks.values(), default=0)
-    if isinstance(window, RowWindow) and window.slide > 1:  # a row waits for the last one of its slide
+    if isinstance(window, nodes.RowWindow) and window.slide > 1:  # a row waits for the last one of its slide
         clocks = {}
     return Growth(times=times, clocks=clocks | bounds, stay=stay)
 
 
-def _refuse_times(partition: Sequence[str], inner: Growth, node: Node) -> None:
+def _refuse_times(partition: Sequence[str], inner: Growth, node: nodes.Node) -> None:
     if any(each in inner.times for each in partition):
         raise UnboundedError(
             "PARTITION BY a time has a partition for each time, and keeps them all",
@@ -257,7 +231,7 @@ def _refuse_times(partition: Sequence[str], inner: Growth, node: Node) -> None:
         )
 
 
-def _lifetime(node: Lifetime, inner: Growth, states: list[StateBound]) -> Growth:
+def _lifetime(node: nodes.Lifetime, inner: Growth, states: list[StateBound]) -> Growth:
     ends = [(latest_of(time), length) for time, length in node.ends]
     stays = [shift[1] + length for shift, length in ends if shift is not None and shift[0] in inner.clocks]
     until = length_text(max(min(stays), 0)) + " after their time" if stays else "their last time"
@@ -276,7 +250,7 @@ def _lifetime(node: Lifetime, inner: Growth, states: list[StateBound]) -> Growth
     return Growth(times=inner.times, clocks=clocks, stay=stay)
 
 
-def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) -> None:
+def _few(columns: Sequence[Expression], inner: Growth, what: str, node: nodes.Node) -> None:
     """Raise UnboundedError for one entry per distinct value of columns that have ever new values."""
     if not inner.grows:
         return
@@ -290,7 +264,7 @@ def _few(columns: Sequence[Expression], inner: Growth, what: str, node: Node) ->
             )
 
 
-def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -> Growth:
+def _aggregate(node: nodes.GroupAggregates, inner: Growth, states: list[StateBound]) -> Growth:
     by = [each for _, each in node.by]
     changes = _changes_of_groups(node, inner)
     if changes is None:
@@ -338,7 +312,7 @@ def _aggregate(node: GroupAggregates, inner: Growth, states: list[StateBound]) -
     )
 
 
-def _changes_of_groups(node: GroupAggregates, inner: Growth) -> int | None:
+def _changes_of_groups(node: nodes.GroupAggregates, inner: Growth) -> int | None:
     """Return for how many µs after its first row a group may change, if rows stay for ever; None if not bounded."""
     if not inner.grows or (inner.retracts and inner.stay is None):
         return None
@@ -347,7 +321,7 @@ def _changes_of_groups(node: GroupAggregates, inner: Growth) -> int | None:
     return length if length is None or not inner.retracts else length + (inner.stay or 0)
 
 
-def _clocks_of_groups(node: GroupAggregates, inner: Growth) -> dict[str, int]:
+def _clocks_of_groups(node: nodes.GroupAggregates, inner: Growth) -> dict[str, int]:
     """Return for how many µs after the times in its columns a group may change."""
     if inner.retracts and inner.stay is None:
         return {}
@@ -362,7 +336,7 @@ def _clocks_of_groups(node: GroupAggregates, inner: Growth) -> dict[str, int]:
     return found
 
 
-def changes_of_groups(node: GroupAggregates) -> int | None:
+def changes_of_groups(node: nodes.GroupAggregates) -> int | None:
     """Return for how many µs after its first row a group may change, if groups come for ever; None for others."""
     try:
         return _changes_of_groups(node, growth_of(node.source))
@@ -370,7 +344,7 @@ def changes_of_groups(node: GroupAggregates) -> int | None:
         return None
 
 
-def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:
+def _sketch(each: nodes.Aggregation, node: nodes.Node, inner: Growth) -> str:
     values = each.arguments[0]
     kind = spark_name(values.type)
     if not sketchable(values.type):
@@ -384,7 +358,7 @@ def _sketch(each: Aggregation, node: Node, inner: Growth) -> str:
     return f"a sketch of {values} with an error of {error_of(each):g} per group"
 
 
-def _top(node: Top, inner: Growth, states: list[StateBound]) -> Growth:
+def _top(node: nodes.Top, inner: Growth, states: list[StateBound]) -> Growth:
     _few(node.by, inner, "the first rows of each group", node)
     if inner.grows and inner.retracts:
         raise UnboundedError(
@@ -401,7 +375,7 @@ def _top(node: Top, inner: Growth, states: list[StateBound]) -> Growth:
     return Growth(static=inner.static, retracts=not inner.static, times=inner.times)
 
 
-def rows_before(node: WindowFunctions) -> int | None:
+def rows_before(node: nodes.WindowFunctions) -> int | None:
     """Return how many rows before a row its functions read, if rows come in their order and stay; None otherwise."""
     try:
         inner = growth_of(node.source)
@@ -410,7 +384,7 @@ def rows_before(node: WindowFunctions) -> int | None:
     return _rows_before(node, inner) if _only_grows(inner) else None
 
 
-def _rows_before(node: WindowFunctions, inner: Growth) -> int | None:
+def _rows_before(node: nodes.WindowFunctions, inner: Growth) -> int | None:
     key = node.order[0] if len(node.order) == 1 else None
     if key is None or key.descending or not isinstance(key.expression, Field):
         return None
@@ -427,7 +401,7 @@ def _rows_before(node: WindowFunctions, inner: Growth) -> int | None:
     return most
 
 
-def _functions(node: WindowFunctions, inner: Growth, states: list[StateBound]) -> Growth:
+def _functions(node: nodes.WindowFunctions, inner: Growth, states: list[StateBound]) -> Growth:
     times = [each.call.name for each in node.functions if any(goes_on(x, inner.times) for x in each.call.arguments)]
     by = f" per ({_names(node.by)})" if node.by else ""
     before = _rows_before(node, inner) if _only_grows(inner) else None
@@ -447,7 +421,7 @@ def _functions(node: WindowFunctions, inner: Growth, states: list[StateBound]) -
     return Growth(static=inner.static, retracts=not inner.static, times=inner.times.union(times))
 
 
-def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
+def _set_operation(node: nodes.SetOperation, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
     pairs = list(zip(node.left.schema.names, node.right.schema.names, strict=True))
     times = frozenset(one for one, other in pairs if one in left.times or other in right.times)
     both = Growth(
@@ -472,7 +446,7 @@ def _set_operation(node: SetOperation, left: Growth, right: Growth, states: list
     return replace(both, grows=both.grows and node.all)
 
 
-def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
+def _join(node: nodes.Join, left: Growth, right: Growth, states: list[StateBound]) -> Growth:
     partners = partners_of(node, left.clocks, right.clocks)
     afters = [
         each.after if each is not None and each.column in side.clocks else None
@@ -518,7 +492,7 @@ def _join(node: Join, left: Growth, right: Growth, states: list[StateBound]) -> 
     )
 
 
-def needed_of(node: Join) -> tuple[Partners | None, Partners | None]:
+def needed_of(node: nodes.Join) -> tuple[Partners | None, Partners | None]:
     """Return for how long after their times a join needs each side's rows; None where that is not bounded.
 
     No partner of a row changes after that. If a side's rows can leave and the join also returns them without a partner,
@@ -569,7 +543,7 @@ def _clocks(side: Growth, other: Growth, after: int | None, *, alone: bool) -> d
     return {name: max(lag, min(ends)) for name, lag in side.clocks.items()} if ends else {}
 
 
-def _side(side: str | int, node: Join, at: int) -> str:
+def _side(side: str | int, node: nodes.Join, at: int) -> str:
     if isinstance(side, int):
         return f"rows for {length_text(side)} after their time"
     if side == "keys":
@@ -577,7 +551,7 @@ def _side(side: str | int, node: Join, at: int) -> str:
     return {"none": "nothing", "all": "the rows of the relation"}.get(side, f"rows until their {side}")
 
 
-def _never_leaves(node: Join, side: Growth) -> UnboundedError:
+def _never_leaves(node: nodes.Join, side: Growth) -> UnboundedError:
     if node.as_of is not None:
         return UnboundedError(
             "ASOF JOIN would keep each row of this source for ever, since a nearer row may come at any time",
@@ -588,8 +562,10 @@ def _never_leaves(node: Join, side: Growth) -> UnboundedError:
         )
     columns = sorted(fields(node.condition)) if node.condition is not None else []
     time = next((each.rpartition(".")[2] for each in columns if each in side.clocks), "t")
-    stream = side.source.stream if isinstance(side.source, WindowOver) else None
-    newest = f"LATEST({stream.name}), one row per key, or " if isinstance(stream, Stream) and stream.updates else ""
+    stream = side.source.stream if isinstance(side.source, nodes.WindowOver) else None
+    newest = (
+        f"LATEST({stream.name}), one row per key, or " if isinstance(stream, nodes.Stream) and stream.updates else ""
+    )
     return UnboundedError(
         "the join would keep each row of this source for ever, since a partner may come at any time",
         f"give it a window: {newest}[RANGE 1 HOUR], or [NOW] to join each row with the other side at that time. "

@@ -8,40 +8,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ....expressions.nodes import Expression, Field, all_of, renamed
+from . import nodes
 from .aggregates import RANKS
 from .expression_rules import conjuncts_in_order, ordered
 from .identity import content, digest, identity, remembered
-from .nodes import (
-    Aggregation,
-    AsOf,
-    Changes,
-    ConstantRow,
-    Copies,
-    Distinct,
-    Explode,
-    GroupAggregates,
-    Join,
-    Lifetime,
-    Node,
-    Order,
-    Project,
-    QueueProject,
-    Relation,
-    RowWindow,
-    Sample,
-    Session,
-    SetOperation,
-    Stream,
-    StreamNode,
-    Top,
-    Where,
-    WindowFunction,
-    WindowFunctions,
-    WindowOver,
-    walk,
-)
 
-_Plan = TypeVar("_Plan", bound="Relation | Changes")
+_Plan = TypeVar("_Plan", bound="nodes.Relation | nodes.Changes")
 _Names = Mapping[str, str]
 _LONG = 10_000
 _MADE = re.compile(r"\b[xga]:[0-9a-f]{16}")
@@ -53,27 +25,29 @@ def shareable(plan: _Plan) -> _Plan:
     Columns of a normalized plan are named by their meaning and occur once; conditions and the sides of joins are
     ordered. A last projection restores the query's names.
     """
-    if isinstance(plan, Changes):
+    if isinstance(plan, nodes.Changes):
         return replace(plan, source=_named(plan.source))
     return _named(plan)  # type: ignore[return-value]
 
 
 @remembered
-def part_key(node: Node) -> str:
+def part_key(node: nodes.Node) -> str:
     """Return the identity of a plan's part in a shareable plan: the names and the order of its columns do not count."""
-    return identity(_stream(node)[0] if isinstance(node, Stream | Sample | Changes) else _relation(node)[0])
+    return identity(
+        _stream(node)[0] if isinstance(node, nodes.Stream | nodes.Sample | nodes.Changes) else _relation(node)[0]
+    )
 
 
-def in_words(text: str, plan: Node) -> str:
+def in_words(text: str, plan: nodes.Node) -> str:
     """Replace the column names of a shareable plan in a text, such as an error, by their expressions."""
     meant: dict[str, str] = {}
-    for node in walk(plan):
-        columns = node.by if isinstance(node, GroupAggregates) else ()
-        columns = node.columns if isinstance(node, Project | ConstantRow) else columns
+    for node in nodes.walk(plan):
+        columns = node.by if isinstance(node, nodes.GroupAggregates) else ()
+        columns = node.columns if isinstance(node, nodes.Project | nodes.ConstantRow) else columns
         found = [(name, str(each)) for name, each in columns]
-        if isinstance(node, GroupAggregates):
+        if isinstance(node, nodes.GroupAggregates):
             found += [(each.name, aggregate_text(each)) for each in node.aggregates]
-        if isinstance(node, WindowFunctions):
+        if isinstance(node, nodes.WindowFunctions):
             found += [(each.call.name, function_text(each)) for each in node.functions]
         for name, written in found:
             if name != written:
@@ -91,7 +65,7 @@ def in_words(text: str, plan: Node) -> str:
     return _MADE.sub(lambda each: write(each[0]), text)
 
 
-def aggregate_text(each: Aggregation) -> str:
+def aggregate_text(each: nodes.Aggregation) -> str:
     """Return an aggregate in readable form."""
     arguments = ", ".join(map(str, each.arguments[: 1 if len(each.order) > 1 else None])) or "*"
     where = f" where {each.where}" if each.where is not None else ""
@@ -101,7 +75,7 @@ def aggregate_text(each: Aggregation) -> str:
     return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}{order}){where}"
 
 
-def function_text(each: WindowFunction) -> str:
+def function_text(each: nodes.WindowFunction) -> str:
     """Return a window function in readable form."""
     call, frame = each.call, each.frame
     if call.function in RANKS:
@@ -112,24 +86,24 @@ def function_text(each: WindowFunction) -> str:
     return f"{aggregate_text(call)} over {frame.kind} {ends[0]} to {ends[1]}"
 
 
-def _named(plan: Relation) -> Relation:
+def _named(plan: nodes.Relation) -> nodes.Relation:
     made, names = _relation(plan)
     return _projected(made, [(each.name, Field(names[each.name], each.type)) for each in plan.schema])
 
 
-def _projected(source: Relation, columns: Sequence[tuple[str, Expression]]) -> Relation:
+def _projected(source: nodes.Relation, columns: Sequence[tuple[str, Expression]]) -> nodes.Relation:
     same = tuple((each.name, Field(each.name, each.type)) for each in source.schema)
-    return source if tuple(columns) == same else Project(source, tuple(columns))
+    return source if tuple(columns) == same else nodes.Project(source, tuple(columns))
 
 
 def _name(expression: Expression, kind: str) -> str:
     return expression.name if isinstance(expression, Field) else f"{kind}:{digest(expression)}"
 
 
-def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
-    if isinstance(node, Stream):
+def _stream(node: nodes.StreamNode) -> tuple[nodes.StreamNode, _Names]:
+    if isinstance(node, nodes.Stream):
         return node, {name: name for name in node.schema.names}
-    if isinstance(node, Sample):
+    if isinstance(node, nodes.Sample):
         source, names = _stream(node.source)
         return replace(node, source=source), names
     made, names = _relation(node.source)
@@ -137,67 +111,67 @@ def _stream(node: StreamNode) -> tuple[StreamNode, _Names]:
 
 
 @remembered
-def _relation(node: Relation) -> tuple[Relation, _Names]:
+def _relation(node: nodes.Relation) -> tuple[nodes.Relation, _Names]:
     """Return the node with canonical names, and the new names."""
-    if isinstance(node, WindowOver):
+    if isinstance(node, nodes.WindowOver):
         return _windowed(node)
-    if isinstance(node, ConstantRow):
+    if isinstance(node, nodes.ConstantRow):
         columns = {name: ordered(each) for name, each in node.columns}
         names = {name: f"x:{digest(each)}" for name, each in columns.items()}
-        return ConstantRow(tuple(sorted((names[name], each) for name, each in columns.items()))), names
-    if isinstance(node, Join):
+        return nodes.ConstantRow(tuple(sorted((names[name], each) for name, each in columns.items()))), names
+    if isinstance(node, nodes.Join):
         return _join(node)
-    if isinstance(node, SetOperation):
+    if isinstance(node, nodes.SetOperation):
         left, right = _positions(node.left), _positions(node.right)
         if node.kind != "except" and identity(right) < identity(left):
             left, right = right, left
         names = {name: str(at) for at, name in enumerate(node.schema.names)}
-        return SetOperation(left, right, node.kind, node.all), names
-    if isinstance(node, Top):
+        return nodes.SetOperation(left, right, node.kind, node.all), names
+    if isinstance(node, nodes.Top):
         # Ties go by all columns in their order, which stays.
         source = _positions(node.source)
         names = {name: str(at) for at, name in enumerate(node.schema.names)}
-        return Top(source, _orders(node.order, names), node.n, _partition(node.by, names)), names
-    if isinstance(node, WindowFunctions):
+        return nodes.Top(source, _orders(node.order, names), node.n, _partition(node.by, names)), names
+    if isinstance(node, nodes.WindowFunctions):
         source = _positions(node.source)
         names = {name: str(at) for at, name in enumerate(node.source.schema.names)}
-        functions: dict[str, WindowFunction] = {}
+        functions: dict[str, nodes.WindowFunction] = {}
         for each in node.functions:
             call = _aggregation(each.call, names)
             bare = replace(each, call=call)
             names[each.call.name] = f"a:{digest(bare)}"
             functions[names[each.call.name]] = replace(bare, call=replace(call, name=names[each.call.name]))
         some = tuple(each for _, each in sorted(functions.items()))
-        return WindowFunctions(source, _orders(node.order, names), _partition(node.by, names), some), names
+        return nodes.WindowFunctions(source, _orders(node.order, names), _partition(node.by, names), some), names
     source, names = _relation(node.source)
-    if isinstance(node, Where):
+    if isinstance(node, nodes.Where):
         condition = all_of(conjuncts_in_order(renamed(node.condition, names)))
         assert condition is not None
-        return Where(source, condition), names
-    if isinstance(node, Distinct):
-        return Distinct(source), names
-    if isinstance(node, Lifetime):
+        return nodes.Where(source, condition), names
+    if isinstance(node, nodes.Distinct):
+        return nodes.Distinct(source), names
+    if isinstance(node, nodes.Lifetime):
         times = (
             sorted({(ordered(renamed(time, names)), us) for time, us in some}, key=content)
             for some in (node.begins, node.ends)
         )
-        return Lifetime(source, *map(tuple, times)), names
-    if isinstance(node, Copies):
+        return nodes.Lifetime(source, *map(tuple, times)), names
+    if isinstance(node, nodes.Copies):
         made = _free("copy", source)
-        return Copies(source, made), {**names, node.name: made}
-    if isinstance(node, Explode):
+        return nodes.Copies(source, made), {**names, node.name: made}
+    if isinstance(node, nodes.Explode):
         made = replace(node, source=source, array=ordered(renamed(node.array, names)), name=_free("element", source))
         added = {node.name: made.name}
         if node.position is not None:
             made = replace(made, position=_free("position", source))
             added[node.position] = _free("position", source)
         return made, {**names, **added}
-    if isinstance(node, Project):
+    if isinstance(node, nodes.Project):
         return _project(node, source, names)
     return _aggregate(node, source, names)
 
 
-def _orders(order: Sequence[Order], names: _Names) -> tuple[Order, ...]:
+def _orders(order: Sequence[nodes.Order], names: _Names) -> tuple[nodes.Order, ...]:
     return tuple(replace(each, expression=ordered(renamed(each.expression, names))) for each in order)
 
 
@@ -205,7 +179,7 @@ def _partition(by: Sequence[Expression], names: _Names) -> tuple[Expression, ...
     return tuple(sorted({ordered(renamed(each, names)) for each in by}, key=content))
 
 
-def _aggregation(each: Aggregation, names: _Names) -> Aggregation:
+def _aggregation(each: nodes.Aggregation, names: _Names) -> nodes.Aggregation:
     """Return an aggregate over columns with new names, without its own."""
     where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
     arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
@@ -213,25 +187,25 @@ def _aggregation(each: Aggregation, names: _Names) -> Aggregation:
 
 
 @remembered
-def _positions(node: Relation) -> Relation:
+def _positions(node: nodes.Relation) -> nodes.Relation:
     made, names = _relation(node)
     return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])
 
 
-def _windowed(node: WindowOver) -> tuple[Relation, _Names]:
+def _windowed(node: nodes.WindowOver) -> tuple[nodes.Relation, _Names]:
     stream, names = _stream(node.stream)
     window = node.window
-    if isinstance(window, RowWindow):
+    if isinstance(window, nodes.RowWindow):
         where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
         window = replace(window, partition=tuple(sorted({names[each] for each in window.partition})), where=where)
-    if isinstance(window, Session):
-        window = Session(window.gap_us, tuple(sorted({names[each] for each in window.partition})))
+    if isinstance(window, nodes.Session):
+        window = nodes.Session(window.gap_us, tuple(sorted({names[each] for each in window.partition})))
     added = {name: name for name in node.schema.names if name not in names}
-    return WindowOver(stream, window), {**names, **added}
+    return nodes.WindowOver(stream, window), {**names, **added}
 
 
-def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, _Names]:
-    if isinstance(node, QueueProject):
+def _project(node: nodes.Project, source: nodes.Relation, names: _Names) -> tuple[nodes.Relation, _Names]:
+    if isinstance(node, nodes.QueueProject):
         columns = tuple((name, ordered(renamed(each, names))) for name, each in node.columns)
         where = None if node.where is None else ordered(renamed(node.where, names))
         key = tuple(names[each] for each in node.key)
@@ -245,16 +219,16 @@ def _project(node: Project, source: Relation, names: _Names) -> tuple[Relation, 
         made[found[name]] = each
     if set(made) == set(source.schema.names) and all(isinstance(each, Field) for each in made.values()):
         return source, found
-    return Project(source, tuple(sorted(made.items()))), found
+    return nodes.Project(source, tuple(sorted(made.items()))), found
 
 
-def _free(name: str, source: Relation) -> str:
+def _free(name: str, source: nodes.Relation) -> str:
     while name in source.schema.names:
         name += "|"
     return name
 
 
-def _aggregate(node: GroupAggregates, source: Relation, names: _Names) -> tuple[Relation, _Names]:
+def _aggregate(node: nodes.GroupAggregates, source: nodes.Relation, names: _Names) -> tuple[nodes.Relation, _Names]:
     by: dict[str, Expression] = {}
     found: dict[str, str] = {}
     for name, expression in node.by:
@@ -269,11 +243,13 @@ def _aggregate(node: GroupAggregates, source: Relation, names: _Names) -> tuple[
             made_name += "|"
         found[each.name] = made_name
         aggregates[found[each.name]] = replace(bare, name=found[each.name])
-    made = GroupAggregates(source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items())))
+    made = nodes.GroupAggregates(
+        source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items()))
+    )
     return made, found
 
 
-def _join(node: Join) -> tuple[Relation, _Names]:
+def _join(node: nodes.Join) -> tuple[nodes.Relation, _Names]:
     left, left_names = _relation(node.left)
     right, right_names = _relation(node.right)
     how, swapped = node.how, False
@@ -297,6 +273,6 @@ def _join(node: Join) -> tuple[Relation, _Names]:
     condition = all_of(conjuncts_in_order(renamed(node.condition, names))) if node.condition is not None else None
     as_of = node.as_of
     if as_of is not None:
-        as_of = AsOf(as_of.function, ordered(renamed(as_of.left, names)), ordered(renamed(as_of.right, names)))
-    made = Join(left, right, how, (*compared, *rest), condition, as_of)
+        as_of = nodes.AsOf(as_of.function, ordered(renamed(as_of.left, names)), ordered(renamed(as_of.right, names)))
+    made = nodes.Join(left, right, how, (*compared, *rest), condition, as_of)
     return made, left_names if how in {"semi", "anti", "null_aware_anti"} else names

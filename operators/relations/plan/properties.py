@@ -6,64 +6,44 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from . import nodes
 from .identity import remembered
-from .nodes import (
-    Changes,
-    ConstantRow,
-    Copies,
-    Distinct,
-    Explode,
-    GroupAggregates,
-    Join,
-    Latest,
-    Lifetime,
-    Node,
-    Project,
-    RowWindow,
-    SetOperation,
-    Stream,
-    Top,
-    Where,
-    WindowFunctions,
-    WindowOver,
-    walk,
-)
 
 Clock: TypeAlias = Literal["event", "arrival"]
 """By ``event``, a row counts from its event time, once the low-watermark passes it; by ``arrival``, at once."""
 
 
-def clock_of(plan: Node) -> Clock:
+def clock_of(plan: nodes.Node) -> Clock:
     """Return the clock for a hosted plan: arrival wherever possible, since it does not wait."""
     return "arrival" if on_arrival(plan) and not is_periodic(plan) else "event"
 
 
-def is_periodic(plan: Node) -> bool:
+def is_periodic(plan: nodes.Node) -> bool:
     """Return whether a plan emits all its rows at the multiples of a period."""
-    return any(isinstance(each, Changes) and each.every_us is not None for each in walk(plan))
+    return any(isinstance(each, nodes.Changes) and each.every_us is not None for each in nodes.walk(plan))
 
 
-def on_arrival(plan: Node) -> bool:
+def on_arrival(plan: nodes.Node) -> bool:
     """Return whether a plan can be evaluated as rows arrive, without waiting for the low-watermark.
 
     No row may leave as time passes, and each window must be
     :class:`~.nodes.Latest` or over a stored relation. A row then replaces an older one of its key,
     or is superseded. Other windows depend on times that are certain only once the low-watermark passes them.
     """
-    return all(_is_newest(each) for each in walk(plan) if isinstance(each, WindowOver | Lifetime))
+    return all(_is_newest(each) for each in nodes.walk(plan) if isinstance(each, nodes.WindowOver | nodes.Lifetime))
 
 
-def _is_newest(node: WindowOver | Lifetime) -> bool:
-    if isinstance(node, Lifetime):
+def _is_newest(node: nodes.WindowOver | nodes.Lifetime) -> bool:
+    if isinstance(node, nodes.Lifetime):
         return False
     origin = node.origin
-    return isinstance(origin, Stream) and (origin.static or isinstance(node.window, Latest))
+    return isinstance(origin, nodes.Stream) and (origin.static or isinstance(node.window, nodes.Latest))
 
 
 Key = tuple[str, ...]
 
 
-def key_of(plan: Node) -> tuple[str, ...] | None:
+def key_of(plan: nodes.Node) -> tuple[str, ...] | None:
     """Return the fewest known columns that identify a relation's rows, in order; () if there is at most one row.
 
     No two rows, or copies of one, ever have equal values in all of them; null equals null. It is None if rows can be
@@ -80,7 +60,7 @@ _MOST_KEYS = 16
 
 
 @remembered
-def _keys(node: Node) -> list[Key]:
+def _keys(node: nodes.Node) -> list[Key]:
     """Return the shortest minimal keys: a join of many relations would have too many."""
     found: list[Key] = []
     for key in sorted(_all_keys(node), key=len):
@@ -89,43 +69,43 @@ def _keys(node: Node) -> list[Key]:
     return found
 
 
-def _all_keys(node: Node) -> list[Key]:
+def _all_keys(node: nodes.Node) -> list[Key]:
     match node:
-        case WindowOver():
+        case nodes.WindowOver():
             return _of_window(node)
-        case ConstantRow():
+        case nodes.ConstantRow():
             return [()]
-        case Where(source, _) | Lifetime(source):
+        case nodes.Where(source, _) | nodes.Lifetime(source):
             return _keys(source)
-        case WindowFunctions(source, _, by, functions):
+        case nodes.WindowFunctions(source, _, by, functions):
             groups = _names(by)
             numbers = [each.call.name for each in functions if each.call.function == "row_number"]
             return _keys(source) + [(*groups, each) for each in numbers if groups is not None]
-        case Top(source, _, n, by):
+        case nodes.Top(source, _, n, by):
             groups = _names(by)
             return _keys(source) + ([groups] if n == 1 and groups is not None else [])
-        case Project(source, columns):
+        case nodes.Project(source, columns):
             return _renamed(_keys(source), columns)
-        case Join():
+        case nodes.Join():
             return _of_join(node)
-        case GroupAggregates(_, by, _):
+        case nodes.GroupAggregates(_, by, _):
             return [tuple(name for name, _ in by)]
-        case Distinct(source) | Copies(source):
+        case nodes.Distinct(source) | nodes.Copies(source):
             return [*_keys(source), _columns(node)]
-        case Explode(source, _, _, str() as position):
+        case nodes.Explode(source, _, _, str() as position):
             return [(*each, position) for each in _keys(source)]
-        case SetOperation():
+        case nodes.SetOperation():
             return _of_set(node)
         case _:
             return []
 
 
-def _of_window(node: WindowOver) -> list[Key]:
+def _of_window(node: nodes.WindowOver) -> list[Key]:
     match node.window:
-        case Latest():
-            assert isinstance(node.origin, Stream)
+        case nodes.Latest():
+            assert isinstance(node.origin, nodes.Stream)
             return [node.origin.key]
-        case RowWindow(1, partition, _):
+        case nodes.RowWindow(1, partition, _):
             return [partition]
         case _:
             return []
@@ -139,7 +119,7 @@ def _renamed(keys: Sequence[Key], columns: Sequence[tuple[str, Expression]]) -> 
     return [tuple(names[each] for each in key) for key in keys if all(each in names for each in key)]
 
 
-def _of_join(node: Join) -> list[Key]:
+def _of_join(node: nodes.Join) -> list[Key]:
     left = _keys(node.left)
     if node.how in {"semi", "anti", "null_aware_anti"} or node.as_of is not None:
         return left
@@ -161,7 +141,7 @@ def _meets_one(keys: Sequence[Key], equal: Iterable[Expression]) -> bool:
     return any(names.issuperset(key) for key in keys)
 
 
-def _of_set(node: SetOperation) -> list[Key]:
+def _of_set(node: nodes.SetOperation) -> list[Key]:
     found = [] if node.all else [_columns(node)]
     if node.kind == "union":
         return found + _of_union(node)
@@ -172,7 +152,7 @@ def _of_set(node: SetOperation) -> list[Key]:
     return found
 
 
-def _of_union(node: SetOperation) -> list[Key]:
+def _of_union(node: nodes.SetOperation) -> list[Key]:
     """Return the keys of both sides, with a column that has another constant in each."""
     names = dict(zip(node.left.schema.names, node.right.schema.names, strict=True))
     constants = {name: (_constant(node.left, name), _constant(node.right, other)) for name, other in names.items()}
@@ -182,9 +162,9 @@ def _of_union(node: SetOperation) -> list[Key]:
     return [(*key, *apart[:1]) for key in both if apart]
 
 
-def _constant(node: Node, name: str) -> Constant | None:
+def _constant(node: nodes.Node, name: str) -> Constant | None:
     """Return the constant that a column is; None for others."""
-    while isinstance(node, Project):
+    while isinstance(node, nodes.Project):
         each = dict(node.columns)[name]
         if not isinstance(each, Field):
             return each if isinstance(each, Constant) else None
@@ -197,7 +177,7 @@ def _names(expressions: Sequence[Expression]) -> Key | None:
     return tuple(names) if len(names) == len(expressions) else None
 
 
-def _columns(node: Node) -> Key:
+def _columns(node: nodes.Node) -> Key:
     return tuple(node.schema.names)
 
 
@@ -208,46 +188,46 @@ _NUMBERS = frozenset({"count", "row_number", "rank", "dense_rank", "percent_rank
 
 
 @remembered
-def never_null(node: Node) -> frozenset[str]:
+def never_null(node: nodes.Node) -> frozenset[str]:
     """Return the columns that are known to have a value in each row.
 
     Rows of a stream without a time, and of an update stream without a key, are quarantined, so these columns qualify.
     """
     match node:
-        case Stream(_, schema):
+        case nodes.Stream(_, schema):
             certain = {each.name for each in schema if not each.nullable}
             return frozenset(certain | {node.event_time} - {""} | set(node.key if node.updates else ()))
-        case WindowOver(stream):
+        case nodes.WindowOver(stream):
             return never_null(stream) | frozenset(node.schema.names[len(stream.schema.names) :])
-        case Where(source, condition):
+        case nodes.Where(source, condition):
             return never_null(source) | _required(condition)
-        case ConstantRow(columns):
+        case nodes.ConstantRow(columns):
             return _computed(columns, frozenset())
-        case Project(source, columns):
+        case nodes.Project(source, columns):
             return _computed(columns, never_null(source))
-        case GroupAggregates(source, by, aggregates):
+        case nodes.GroupAggregates(source, by, aggregates):
             counts = {each.name for each in aggregates if each.function in _COUNTS}
             return _computed(by, never_null(source)) | counts
-        case Join():
+        case nodes.Join():
             return _never_null_of_join(node)
-        case SetOperation(left, right, kind, _):
+        case nodes.SetOperation(left, right, kind, _):
             one, other = never_null(left), never_null(right)
             other = frozenset(a for a, b in zip(left.schema.names, right.schema.names, strict=True) if b in other)
             return one & other if kind == "union" else one | other if kind == "intersect" else one
-        case Copies(source, name):
+        case nodes.Copies(source, name):
             return never_null(source) | {name}
-        case Explode(source):
+        case nodes.Explode(source):
             return never_null(source) | ({node.position} if node.position and not node.outer else frozenset())
-        case Distinct(source) | Top(source):
+        case nodes.Distinct(source) | nodes.Top(source):
             return never_null(source)
-        case WindowFunctions(source, _, _, functions):
+        case nodes.WindowFunctions(source, _, _, functions):
             numbers = {each.call.name for each in functions if each.call.function in _NUMBERS}
             return never_null(source) | numbers
         case _:  # a sample of a stream, or changes of a relation
             return never_null(node.inputs[0])
 
 
-def _never_null_of_join(node: Join) -> frozenset[str]:
+def _never_null_of_join(node: nodes.Join) -> frozenset[str]:
     left, right = never_null(node.left), never_null(node.right)
     compared = {each.name for pair in node.on for each in pair if isinstance(each, Field)}
     met = frozenset(compared) | _required(node.condition)
