@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import upstream
-from upstream.core.feedback.checkpoint_layout import reorder_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import ReorderReport, read_reports
 
 from .environments import CACHE
@@ -162,7 +162,9 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
     while time.time() - began < _WARM_S + seconds and query.isActive:
         time.sleep(0.05)
         if time.time() - began > _WARM_S:
-            held = max(held, sum(report.held for report in read_reports(reorder_folder(checkpoint, 0), ReorderReport)))
+            held = max(
+                held, sum(report.held for report in read_reports(operator_folder(checkpoint, "reorder"), ReorderReport))
+            )
     error = query.exception()
     if error is not None:
         raise error
@@ -173,7 +175,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
     # Only what came once the query was running.
     sent = [(key, at) for key, at in sender.sent if began + _WARM_S <= at <= ended]
     waited = np.array([committed.get(key, ended) - at for key, at in sent])
-    late = sum(report.late for report in read_reports(reorder_folder(checkpoint, 0), ReorderReport))
+    late = sum(report.late for report in read_reports(operator_folder(checkpoint, "reorder"), ReorderReport))
     got = sum(key in committed for key, _ in sent)
     return FeedOutcome(float(waited.mean()), float(waited.max()), held, late, got, len(sent))
 

@@ -57,11 +57,7 @@ class ShardedOperator(NamedTuple):
 
 
 def sharded(node: StatefulNode, final: FinalWindow, *, whole_rows: bool = True) -> ShardedOperator:
-    """Return an operator in shards.
-
-    `final` is for windows. Without `whole_rows`, windows get only the columns that they need, and so do their late
-    rows.
-    """
+    """Return an operator in shards. `final` is for windows, which get the needed columns without `whole_rows`."""
     plan: Any = node.specification
     needed: list[str] | None = None
     if isinstance(plan, ReorderPlan) and isinstance(node, Reorder):
@@ -84,13 +80,13 @@ def _rows_and_packing(
             # Only each key's newest row is packed, if no other is needed or counted.
             alike = isinstance(node, Queue) and node.weight is None and node.access_interval is None
             coalesce = plan.policy in ONE_PER_KEY and alike
-            return _arrow(node), lambda slots: [(None, pack(plan.key, slots, plan.time, coalesce))]
+            return node.arrow, lambda slots: [(None, pack(plan.key, slots, plan.time, coalesce))]
         case WindowPlan():
             return result_schema(plan), lambda slots: [(needed, window_pack(plan, slots, final))]
         case NumberingPlan():
             return plan.schema, lambda slots: [(plan.needed, numbering_pack(slots[0]))]
         case ReorderPlan():
-            return _arrow(node), lambda slots: [
+            return node.arrow, lambda slots: [
                 (None, ChainedSteps((*((named(name),) if name else ()), pack(plan.by, slots, None, False, plan.name))))
                 for name in plan.inputs or (None,)
             ]
@@ -140,9 +136,3 @@ _SHARDS: dict[type[Any], type[Shard[Any, Any]]] = {
     LatestJoinPlan: LatestJoinShard,
     GroupPlan: GroupShard,
 }
-
-
-def _arrow(node: StatefulNode) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(node.schema, timezone="UTC")

@@ -46,31 +46,6 @@ def queue_of(folder: str) -> tuple[str, int] | None:
     return (checkpoint, int(number.removeprefix("-") or 0)) if named else None
 
 
-def windows_folder(checkpoint: str, number: int = 0) -> str:
-    """Return the folder for the reports of the shards of a window operator."""
-    return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
-
-
-def reorder_folder(checkpoint: str, number: int) -> str:
-    """Return the folder for the reports of the shards of a union, a merge, an ordered release or a distinct."""
-    return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
-
-
-def joins_folder(checkpoint: str, number: int = 0) -> str:
-    """Return the folder for the reports of the shards of a join."""
-    return f"{checkpoint_location(checkpoint)}/upstream-joins/{number}"
-
-
-def latest_folder(checkpoint: str, number: int = 0) -> str:
-    """Return the folder for the reports of the shards of a join or a grouping of newest rows."""
-    return f"{checkpoint_location(checkpoint)}/upstream-latest/{number}"
-
-
-def numbering_folder(checkpoint: str, number: int = 0) -> str:
-    """Return the folder for the reports of the step that numbers a stream's rows."""
-    return f"{checkpoint_location(checkpoint)}/upstream-numbering/{number}"
-
-
 def stage_folder(checkpoint: str, number: int) -> str:
     """Return the folder for the reports of the shards of a stage of hosted queries."""
     return f"{checkpoint_location(checkpoint)}/upstream-stages/{number}"
@@ -103,12 +78,14 @@ def feeds_folder(checkpoint: str, name: str) -> str:
     return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
 
 
-def operator_folder(checkpoint: str, kind: Kind, number: int) -> str:
+def operator_folder(checkpoint: str, kind: Kind, number: int = 0) -> str:
     """Return the folder for the reports of an operator's shards.
 
     Operators of a kind are numbered from 0 along the stream, so that an unchanged job finds its own folders.
     """
-    return _OF_KIND[kind](checkpoint, number)
+    if kind == "queue":
+        return queue_folder(checkpoint, number)
+    return f"{checkpoint_location(checkpoint)}/upstream-{kind}/{number}"
 
 
 def dead_letters_folder(checkpoint: str | os.PathLike[str]) -> str:
@@ -124,16 +101,6 @@ def beside_checkpoint(letters: Place, checkpoint: str | os.PathLike[str] | None)
 def times_folder(checkpoint: TableFolder) -> TableFolder:
     """Return the folder for the reports of the times that the source's tasks read."""
     return checkpoint.below("upstream-times")
-
-
-_OF_KIND = {
-    "queue": queue_folder,
-    "windows": windows_folder,
-    "reorder": reorder_folder,
-    "joins": joins_folder,
-    "latest": latest_folder,
-    "numbering": numbering_folder,
-}
 
 
 _LAYOUT = 1

@@ -7,7 +7,7 @@ import pyarrow as pa
 from kit.journal import through_json
 from kit.memory_connector import MemoryConnector
 
-from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import WindowReport, write_report
 from upstream.core.rows.key import Key
 from upstream.datasource.connectors.contract import Limit
@@ -58,7 +58,7 @@ class Driver:
         numbers = {field.name: 0 for field in dataclasses.fields(WindowReport) if field.type == "int"}
         report: Any = {**numbers, "shard": 0, "bound": None, "plan": {}, "needs": needs}
         assert self.options.checkpoint_location is not None
-        write_report(windows_folder(self.options.checkpoint_location, operator), WindowReport(**report))
+        write_report(operator_folder(self.options.checkpoint_location, "windows", operator), WindowReport(**report))
 
     def tasks(self, limit: int | None = None, *, frozen: bool = False) -> list[Any] | None:
         """The tasks of the next batch; None if there is none."""

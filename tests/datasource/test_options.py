@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import reorder_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import ReorderReport, write_report
 from upstream.datasource.registry import parse_source_options
 
@@ -153,7 +153,7 @@ def test_deeper_operators_are_asked_too(tmp_path, waits):
     else:
         counts: Any = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
         waiting = ReorderReport(**{**counts, "bounds": {}, "promised": None, "needs": BASE + 5 * S})
-        write_report(reorder_folder(str(tmp_path), 0), waiting)
+        write_report(operator_folder(str(tmp_path), "reorder"), waiting)
     assert [driver.look(1) for _ in range(4)] == [None] * 4
     assert driver.look(2) == {"a": BASE + 6 * S}
 

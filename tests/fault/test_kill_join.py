@@ -8,7 +8,7 @@ from kit.join_pairs import expected, meet_in_job, pairs_in, write_join_feed
 from kit.queries import run_to_end
 from kit.tables import read_frame
 
-from upstream.core.feedback.checkpoint_layout import joins_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import JoinReport, read_reports
 from upstream.sink.spec.steps import CommitStep
 
@@ -31,12 +31,12 @@ def test_killed_in_steps_of_a_batch(spark, tmp_path, files, chosen):
 
     for place, step in enumerate(chosen, start=1):
         job.kill_at(step, batch=min(2 * place, files - 2))
-        kept = read_reports(joins_folder(str(checkpoint)), JoinReport)
+        kept = read_reports(operator_folder(str(checkpoint), "joins"), JoinReport)
         assert sum(each.left_kept for each in kept) > 0
         assert sum(each.right_kept for each in kept) > 0
     run_to_end(jobs.join(spark, str(feed), str(table), str(checkpoint)))
 
     assert pairs_in(read_frame(table)) == expected(left, right, meet_in_job, "full")
-    reports = read_reports(joins_folder(str(checkpoint)), JoinReport)
+    reports = read_reports(operator_folder(str(checkpoint), "joins"), JoinReport)
     assert sum(each.left_rows for each in reports) == len(left)
     assert sum(each.left_kept + each.right_kept for each in reports) == 0

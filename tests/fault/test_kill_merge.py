@@ -11,7 +11,7 @@ import pytest
 from kit.jobs import Job
 from kit.tables import read_frame, read_letters
 
-from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
+from upstream.core.feedback.checkpoint_layout import feeds_folder, operator_folder
 from upstream.core.feedback.reports import ReorderReport, read_feed_reports, read_reports
 from upstream.sink.spec.steps import CommitStep
 
@@ -68,7 +68,7 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
             each.bounds,
             each.promised,
         )
-        for each in read_reports(reorder_folder(checkpoint, 0), ReorderReport)
+        for each in read_reports(operator_folder(checkpoint, "reorder"), ReorderReport)
     ]
     for name in ("left", "right"):
         counts += [(each.bound, each.rows, each.late) for each in read_feed_reports(feeds_folder(checkpoint, name))]

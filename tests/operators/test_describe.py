@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, latest_folder, reorder_folder
+from upstream.core.feedback.checkpoint_layout import feeds_folder, operator_folder
 from upstream.core.feedback.reports import (
     FeedReport,
     FeedReports,
@@ -35,7 +35,7 @@ def test_feeds_that_have_ended_or_not_begun_are_not_behind():
 
 def test_reports_below_the_checkpoint_are_read(tmp_path):
     checkpoint = str(tmp_path)
-    folders = [feeds_folder(checkpoint, "gps"), reorder_folder(checkpoint, 0)]
+    folders = [feeds_folder(checkpoint, "gps"), operator_folder(checkpoint, "reorder")]
     assert live_places(folders, micros=False) == []
     write_report(folders[0], FeedReports(0, feeds=[FeedReport("north", 50, 60, 1, 10, 1, 2, 3)]))
     write_report(folders[0], FeedReports(1, feeds=[FeedReport("south", None, None, 1, 1, 0, 0, 0)]))
@@ -52,7 +52,7 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
 
 
 def test_rows_that_a_join_shed_are_shown(tmp_path):
-    folder = joins_folder(str(tmp_path), 0)
+    folder = operator_folder(str(tmp_path), "joins")
     for shard, shed in ((0, 3), (1, 4)):
         bounds = {"left/x": 5, "right/y": 7}
         report = JoinReport(shard, left_kept=2, bounds=bounds)
@@ -79,10 +79,10 @@ def test_a_description_reports_what_is_known_of_columns():
 
 
 def test_rows_that_have_expired_are_counted(tmp_path):
-    folder = latest_folder(str(tmp_path), 1)
+    folder = operator_folder(str(tmp_path), "latest", 1)
     write_report(folder, LatestJoinReport(0, 1, 1, left_kept=3, right_kept=4, left_expired=5))
     write_report(folder, LatestJoinReport(1, 1, 1, left_kept=1, right_expired=2))
     (place,) = live_places([folder], micros=True)
     assert str(place) == "newest rows 1: 8 held, 7 expired"
-    write_report(other := latest_folder(str(tmp_path), 2), LatestJoinReport(0, 1, 1, left_kept=3))
+    write_report(other := operator_folder(str(tmp_path), "latest", 2), LatestJoinReport(0, 1, 1, left_kept=3))
     assert live_places([other], micros=True) == []

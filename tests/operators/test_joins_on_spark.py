@@ -12,7 +12,7 @@ from kit.queries import run_to_end, write_to_end
 from kit.tables import read_frame, read_letters
 
 import upstream as us
-from upstream.core.feedback.checkpoint_layout import joins_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import JoinReport, read_reports
 
 pytestmark = pytest.mark.spark
@@ -47,7 +47,7 @@ def feeds(spark, folder, on_end, **options):
 
 
 def join_reports(place):
-    return read_reports(joins_folder(str(place)), JoinReport)
+    return read_reports(operator_folder(str(place), "joins"), JoinReport)
 
 
 def test_a_full_join_gives_each_pair_and_each_row_without_one_over_restarts(spark, tmp_path):

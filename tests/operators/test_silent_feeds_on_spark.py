@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import upstream as us
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import WindowReport, read_reports
 
 pytestmark = pytest.mark.spark
@@ -95,7 +95,7 @@ def test_windows_that_are_held_close_and_then_nothing_runs(spark, tmp_path):
         wait_for(lambda: taken(query) == feeds.sent, query.exception)
     # All of it, the last window too, though no feed says anything any more.
     wait_for(lambda: counted() == feeds.sent, query.exception)
-    reports = windows_folder(str(feeds.checkpoint))
+    reports = operator_folder(str(feeds.checkpoint), "windows")
     wait_for(lambda: all(each.needs is None for each in read_reports(reports, WindowReport)), query.exception)
     assert stays_idle(query, feeds.checkpoint, 1.2), "nothing is held, and batches run"
     # A restart finds what is held where it was left: below the checkpoint.

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.core.feedback.checkpoint_layout import joins_folder, queue_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder, queue_folder
 from upstream.core.feedback.reports import JoinReport, QueueReport, read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 from upstream.sink.figures.summary import read_summaries
@@ -211,7 +211,7 @@ class Checks:
         came, ever = ([row for rows in each.values() for row in rows] for each in (read, self.inputs.rows))
         low = self.low_watermark(read, lag)
         check_join(given, came, ever, low, stage, honest=self.config["honest"])
-        reports = read_reports(joins_folder(str(self.query.checkpoint), number), JoinReport)
+        reports = read_reports(operator_folder(str(self.query.checkpoint), "joins", number), JoinReport)
         if sum(each.late_results for each in reports):
             raise MismatchError("results of a join were taken for late, and none was")
         if stage.get("limit") and stage["how"] == "full":

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
-from upstream.core.feedback.checkpoint_layout import joins_folder, latest_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.band import SIDES, IntervalBand
@@ -49,7 +49,7 @@ def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
             _packed(side.schema.names, join_pack(side.on, slots, name, whole=plan.takes_whole(at)))
             for at, (side, name) in enumerate(zip(plan.sides, SIDES, strict=True))
         ],
-        processor_of(plan, joins_folder(str(checkpoint), number)),
+        processor_of(plan, operator_folder(str(checkpoint), "joins", number)),
         modes=plan.release is not None,
     )
 
@@ -81,7 +81,7 @@ class LatestJoinStage:
             lambda slots: [
                 ChainedSteps((_grouped, _packed(left.schema.names, own_pack(left, left.key, slots, SIDES[0]))))
             ],
-            processor_of(versions, latest_folder(str(checkpoint), 0)),
+            processor_of(versions, operator_folder(str(checkpoint), "latest")),
         )
         self._join = Stage(
             1,
@@ -90,7 +90,7 @@ class LatestJoinStage:
                 _packed(*newest_pack(left, slots, SIDES[0])),
                 ChainedSteps((_grouped, _packed(*newest_pack(right, slots, SIDES[1])))),
             ],
-            processor_of(plan, latest_folder(str(checkpoint), 1)),
+            processor_of(plan, operator_folder(str(checkpoint), "latest", 1)),
         )
 
     def run(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
-from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder, queue_folder
 from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.core.rows.exact_integers import HIGHEST
@@ -158,7 +158,7 @@ def processor_of(plan: Any, folder: str, late: DeadLetters | None = None) -> Ope
 
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
-    folder = windows_folder(str(checkpoint), number)
+    folder = operator_folder(str(checkpoint), "windows", number)
     final = partial(final_in, folder)
     processor = processor_of(plan, folder, _late(number, checkpoint))
     return Stage(number, plan.shards, lambda slots: [window_pack(plan, slots, final)], processor)
@@ -166,7 +166,7 @@ def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
 
 def append_windows(stage: Stage, number: int, plan: WindowPlan, checkpoint: Path) -> None:
     """Windows in the stage of an operator."""
-    processor = processor_of(plan, windows_folder(str(checkpoint), number), _late(number, checkpoint))
+    processor = processor_of(plan, operator_folder(str(checkpoint), "windows", number), _late(number, checkpoint))
     stage.append(number, plan.shards, lambda slot: window_pack(plan, [slot], lambda: HIGHEST), processor)
 
 
@@ -183,7 +183,7 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
 
 def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     """Rows in order."""
-    processor = processor_of(plan, reorder_folder(str(checkpoint), number), _late(number, checkpoint))
+    processor = processor_of(plan, operator_folder(str(checkpoint), "reorder", number), _late(number, checkpoint))
 
     def packs(slots: list[int]) -> list[ArrowStep]:
         return [pack(plan.by, slots, None, coalesce=False, operator=plan.name)]

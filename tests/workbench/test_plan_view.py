@@ -16,7 +16,6 @@ from upstream.core.feedback.checkpoint_layout import (
     query_queue_folder,
     queue_folder,
     stage_folder,
-    windows_folder,
     write_plan_record,
     write_steps,
 )
@@ -123,7 +122,7 @@ def windowed(sink, needs_s):
     """Let a window hold 20 rows, which leave when the low-watermark passes that second."""
     write_steps(TableFolder(str(sink.checkpoint)), WINDOW)
     held = WindowReport(0, batch_id=1, entries=30, rows=8, held=20, needs=needs_s * S, held_since_us=NOW_US - 9 * S)
-    write_report(windows_folder(str(sink.checkpoint)), held)
+    write_report(operator_folder(str(sink.checkpoint), "windows"), held)
 
 
 def test_the_way_begins_at_a_silent_partition_only_if_a_step_holds_rows_for_it(sink):
@@ -143,7 +142,7 @@ def test_the_way_begins_at_a_silent_partition_only_if_a_step_holds_rows_for_it(s
 def test_rows_of_a_state_that_no_answer_waits_for_are_no_wait(sink):
     steps = [STEPS[0], step(2, "operator", "join", "step-0", folder="upstream-joins/0")]
     write_steps(TableFolder(str(sink.checkpoint)), steps)
-    place = operator_folder(str(sink.checkpoint), "joins", 0)
+    place = operator_folder(str(sink.checkpoint), "joins")
     write_report(place, JoinReport(0, batch_id=1, left_kept=7, right_kept=3))
     assert asked(sink)["wait"]["kind"] == "nothing"
     write_report(place, JoinReport(0, batch_id=1, left_kept=7, right_kept=3, needs=90 * S))

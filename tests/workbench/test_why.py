@@ -10,7 +10,7 @@ from kit.sink import Sink
 from starlette.testclient import TestClient
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.core.feedback.checkpoint_layout import queue_folder, windows_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder, queue_folder
 from upstream.core.feedback.reports import QueueReport, WindowReport, write_report
 from upstream.delta_format.append_table import dead_letter_table
 from upstream.storage.folder import TableFolder
@@ -154,7 +154,7 @@ def test_dead_letters_of_others_are_left_alone(two):
 
 def test_what_a_window_made_is_no_row_of_the_input(two):
     report = WindowReport(0, batch_id=1, bound=T, entries=3, held_since_us=T)
-    write_report(windows_folder(str(two.sink.checkpoint)), report)
+    write_report(operator_folder(str(two.sink.checkpoint), "windows"), report)
     found = why(two, 1)
     assert found.decided is None
     assert any("a result of windows" in each for each in found.unknown)

@@ -9,7 +9,7 @@ from kit.queries import stays_idle
 from kit.waiting import wait_for
 
 import upstream as us
-from upstream.core.feedback.checkpoint_layout import joins_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder
 from upstream.core.feedback.reports import JoinReport, read_reports
 
 pytestmark = pytest.mark.spark
@@ -52,7 +52,7 @@ def pairs(home):
 
 
 def reports(home):
-    return read_reports(joins_folder(str(home / "checkpoint")), JoinReport)
+    return read_reports(operator_folder(str(home / "checkpoint"), "joins"), JoinReport)
 
 
 def ticks(home):

@@ -12,7 +12,7 @@ from kit.tables import read_frame, read_letters
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
-from upstream.core.feedback.checkpoint_layout import read_steps, reorder_folder
+from upstream.core.feedback.checkpoint_layout import operator_folder, read_steps
 from upstream.core.feedback.reports import ReorderReport, read_reports
 from upstream.storage.folder import TableFolder
 
@@ -43,7 +43,7 @@ def feed(spark, folder, name, **options):
 
 
 def reports_of(place, number=0):
-    return read_reports(reorder_folder(str(place / "checkpoint"), number), ReorderReport)
+    return read_reports(operator_folder(str(place / "checkpoint"), "reorder", number), ReorderReport)
 
 
 def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spark, tmp_path):
