@@ -77,10 +77,7 @@ class DeletionVector:
 
 
 def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str, bytes, list[DeletionVector]]:
-    """Pack vectors, each with its cardinality, into one file; return its path, its content and their descriptors.
-
-    The path is in `folder`, and relative to the table.
-    """
+    """Pack vectors, with cardinalities, into a file in `folder`; return its path, content, and their descriptors."""
     name = uuid.uuid4()
     letters = _to_z85(name.bytes)
     parts = [_FILE_VERSION]

@@ -81,10 +81,7 @@ _ALL = {"array", "concat", "concat_ws", "eq_null_safe", "greatest", "hash", "lea
 
 
 def compiled(expression: Expression, schema: pa.Schema) -> CompiledExpression:
-    """Build the evaluator of one expression, made by :func:`.typing.call`, over rows of a schema.
-
-    Raises SchemaError if a column is missing, or the expression cannot be evaluated here with Spark's semantics.
-    """
+    """Build the evaluator of a well-typed expression; raise SchemaError if it has none with Spark's semantics."""
     return CompiledExpression(expression, schema)
 
 

@@ -20,10 +20,7 @@ _SPECIAL = set("\\.+*?()|[]{}^$#&-~")
 
 
 def like_pattern(pattern: str, escape: str = "\\") -> str:
-    r"""Return LIKE's pattern as a Rust regular expression that matches whole texts.
-
-    Raises SchemaError if the escape character is last, or does not precede ``%``, ``_`` or itself.
-    """
+    r"""Return LIKE's pattern as a Rust regular expression of whole texts; raise SchemaError for a wrong escape."""
     made: list[str] = []
     at = 0
     while at < len(pattern):

@@ -407,10 +407,7 @@ def refresh(checkpoint: str, name: str, storage: Mapping[str, str] | None = None
 def drop_query(
     checkpoint: str, name: str, *, delete_table: bool = False, options: tuple[tuple[str, str], ...] = ()
 ) -> Registry:
-    """Drop a query, and have the job delete its table if `delete_table` is set.
-
-    Raises OptionError if there is no such query, and TableError if the table to delete is not the query's own.
-    """
+    """Drop a query, and have the job delete its own table if `delete_table` is set; refuse an unknown query."""
     if not delete_table:
         return record(checkpoint, Change("drop", name))
     from ..sink.results.result_tables import refuse_foreign  # it imports Spark

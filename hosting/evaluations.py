@@ -338,10 +338,7 @@ def _slides(plan: Node) -> int:
 
 
 class Watermarks:
-    """The bounds of all feeds of all streams.
-
-    All shards receive the same bounds, so in a batch all have the same watermarks.
-    """
+    """The bounds of all feeds of all streams. All shards receive the same ones, so all have the same watermarks."""
 
     def __init__(self, saved: Any) -> None:
         self._bounds = {stream: FeedBounds(each) for stream, each in saved.get("bounds", {}).items()}

@@ -27,10 +27,7 @@ _LOOKS = 6
 
 
 class CheckpointLease(LeaseFolder):
-    """The lease on a checkpoint, held by one run of the job.
-
-    Without it, two jobs on one checkpoint would write the same batches, and Spark would fail the later one.
-    """
+    """The lease on a checkpoint, held by one run of the job. Two jobs on one would write the same batches."""
 
     def __init__(self, checkpoint: TableFolder) -> None:
         super().__init__(checkpoint, _FOLDER, exclusive=True)
@@ -63,10 +60,7 @@ class CheckpointLease(LeaseFolder):
 
 
 def writer_lease(table: TableFolder, checkpoint: str | None) -> Lease | None:
-    """Return the newest lease of those who write a table, even if released: its query's, or that of its query's job.
-
-    `checkpoint` is the folder of either; None if it is unknown.
-    """
+    """Return the newest lease, even if released, of a table's query or its job: `checkpoint` is that of either."""
     leases = [TableLease(table).newest()]
     if checkpoint is not None:
         leases.append(CheckpointLease(TableFolder(checkpoint, table.storage)).newest())

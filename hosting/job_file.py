@@ -52,10 +52,7 @@ class Difference:
 
 
 def definitions(statements: Sequence[Statement]) -> list[Definition]:
-    """Return a file's definitions.
-
-    Raises OptionError if it has other statements, defines a name twice, or a function cannot be imported.
-    """
+    """Return a file's definitions; raise OptionError for other statements, a name twice, or an unknown function."""
     known: dict[str, Definition] = {}
     for each in statements:
         if not isinstance(each, Definition):

@@ -116,11 +116,7 @@ def aggregated(
     aggregates: Sequence[Aggregation],
     context: Context,
 ) -> Relation:
-    """Return the groups of a relation with their aggregates.
-
-    Several sets become a ``UNION ALL`` of aggregates, with null for the columns that a set lacks. ``groups`` gains a
-    column for each ``grouping(x)``, and one for ``grouping_id()``.
-    """
+    """Return a relation's aggregates: a ``UNION ALL`` for several sets. ``groups`` gains columns for GROUPING."""
     if grouping.sets is None:
         if not groups and not aggregates:  # one group, also of no rows
             aggregates = [Aggregation(context.fresh("rows"), "count", (), pa.int64())]

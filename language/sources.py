@@ -489,10 +489,7 @@ _AS_OF = "ASOF JOIN r ON l.k = r.k AND l.t >= r.t"
 def _as_of(
     join: exp.Join, left: Relation, scope: Scope, other: FromItem, clock: Field | None, context: Context
 ) -> tuple[Relation, Scope, Field | None]:
-    """Bind an ASOF join; ``clock`` is the column with the time of the left rows if they never leave.
-
-    MATCH_CONDITION is Snowflake's, where each left row stays.
-    """
+    """Bind an ASOF join with Snowflake's MATCH_CONDITION; ``clock`` has the time of left rows that never leave."""
     matching = join.args.get("match_condition")
     how: JoinKind = "left" if join.text("side") or matching is not None else "inner"
     made, both, outer = _joined(join, how, left, scope, other, context)

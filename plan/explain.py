@@ -44,10 +44,7 @@ def before_in_stage(node: StatefulNode) -> StatefulNode | None:
 def explain_plan(
     plan: Node, folders: Mapping[StatefulNode, str] | None = None, fused: Collection[StatefulNode] = ()
 ) -> str:
-    """Return the steps of a plan, each with the properties of its rows, its state and how long it keeps it.
-
-    `folders` are those for the operators' reports, if known. `fused` operators run in the stage of the operator before.
-    """
+    """Return a plan's steps with their rows, state and retention; `fused` ones run in the stage before."""
     return "\n".join(_lines(plan, "", "", folders or {}, fused))
 
 

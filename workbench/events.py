@@ -36,10 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Broadcast:
-    """Reads the watch in the background, and hands each commit to every client of its table.
-
-    Clients also get what `verdict` returns of their table, computed once for all of them.
-    """
+    """Reads the watch in the background, and hands each commit, with the table's `verdict`, to the table's clients."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

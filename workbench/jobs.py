@@ -170,10 +170,7 @@ def hosted_jobs(watch: Watch) -> dict[str, HostedJob]:
 
 
 def job_of(watch: Watch, name: str | None, table: str | None) -> HostedJob | None:
-    """Return the job of a name, or the one that hosts the query of a table; None for a table of a query of its own.
-
-    Without either it is the first job, if no table is watched. Raises UnknownNameError for an unknown name.
-    """
+    """Return the job of a name, or of a table's hosted query, or without tables the first; refuse an unknown name."""
     jobs = hosted_jobs(watch)
     if name is not None:
         if name not in jobs:

@@ -71,10 +71,7 @@ class PlannedBatch:
 
 
 class BatchJournal:
-    """The batches that a checkpoint still has the plans of: Spark keeps the last hundred.
-
-    `in_table` is the last batch in the table; Spark notes a batch as done a moment later.
-    """
+    """The batches that a checkpoint has plans of, a hundred by Spark. `in_table` is the last one in the table."""
 
     def __init__(self, checkpoint: TableFolder, in_table: int) -> None:
         self._checkpoint = checkpoint

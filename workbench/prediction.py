@@ -151,10 +151,7 @@ def commits_as_now(table: WatchedTable, most: int) -> list[CommitSummary]:
 
 
 def measured(table: WatchedTable) -> dict[str, Any]:
-    """Return the load of a table's query as its last commits show it: the parameters of a question, and what is seen.
-
-    A parameter that cannot be measured is None, and `notes` have the reasons.
-    """
+    """Return a question's parameters from a query's last commits, None with a note if unknown, and what is seen."""
     mine = commits_as_now(table, _COMMITS)
     if len(mine) < 3:
         need = "A measurement needs three commits of the query, all since its settings last changed."

@@ -267,10 +267,7 @@ def _offset(line: str) -> object:
 
 @dataclasses.dataclass(frozen=True)
 class SourceCounts:
-    """Rows of all feeds of a query since its checkpoint began.
-
-    The counts come from the journal, so they do not depend on what the batch does with the rows.
-    """
+    """Rows of all feeds of a query since its checkpoint began, by the journal: whatever a batch does with them."""
 
     received: int  # rows with a readable time
     late: int  # rows below their feed's low-watermark

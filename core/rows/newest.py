@@ -174,10 +174,7 @@ def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -
 
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s, names: Sequence[str]) -> Mask:
-    """Return which pairs of rows, at `at` in `left` and at `other` in `right`, differ in any column of `names`.
-
-    A null equals a null, and NaN equals NaN.
-    """
+    """Return which pairs of rows, `left[at]` and `right[other]`, differ in a column; nulls are equal, and NaNs."""
     differ = np.zeros(len(at), dtype=np.bool_)
     if len(at) == 0:
         return differ

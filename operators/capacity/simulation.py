@@ -231,10 +231,7 @@ def _outcome(
 def perceived(
     keys: int, until_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
 ) -> RunAges:
-    """Return the staleness up to a time, from results of a run that may have continued after it.
-
-    `results` are (key, first arrival, commit) of the whole run; `waiting` are (key, first arrival) without a result.
-    """
+    """Return the staleness up to a time by a run's `results` (key, first arrival, commit), and those `waiting`."""
     key, first, commit = results
     done, open_ = commit <= until_us, (commit > until_us) & (first <= until_us)
     came = waiting[1] <= until_us

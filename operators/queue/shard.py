@@ -213,10 +213,7 @@ class QueueShard(Shard[ShardPlan, QueueReport]):
         return result, self._figures(took, arrival.size, ages, conflicts)
 
     def _newer(self, rows: pa.Table, updates: Updates, queue: UpdateQueue) -> tuple[pa.Table, Updates, Int64s]:
-        """Remove rows that are older than a row of their key that was applied, or that leaves in the same batch.
-
-        The array is the number of updates that each removed row represents.
-        """
+        """Remove rows older than one of their key, applied or leaving now; return the updates that each represents."""
         if self._applied is None or updates.time is None or updates.covered is None:
             return rows, updates, none()
         keys = TimedKeys(self._apart(rows), updates.numbers, updates.time)

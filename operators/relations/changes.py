@@ -51,10 +51,7 @@ class DeltaStream(Operator):
 
 
 class RelationStream(Operator):
-    """All rows of a relation at each of its changes, or at the multiples of a period.
-
-    State: the relation.
-    """
+    """All rows of a relation at each of its changes, or at the multiples of a period. State: the relation."""
 
     def __init__(self, schema: pa.Schema, every_us: int | None, state: OperatorState) -> None:
         super().__init__(schema)

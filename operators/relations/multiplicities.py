@@ -43,10 +43,7 @@ RULES: dict[str, Rule] = {
 
 
 class Multiplicities(Operator):
-    """Rows as many times as a rule (one of :data:`RULES`) determines.
-
-    State: each distinct row of the inputs with its weight in each.
-    """
+    """Rows as many times as one of :data:`RULES` says. State: each distinct row with its weight in each input."""
 
     def __init__(self, schema: pa.Schema, inputs: int, rule: Rule, state: OperatorState) -> None:
         super().__init__(schema)

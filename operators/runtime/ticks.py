@@ -148,11 +148,7 @@ def with_ticks(
 
 
 def flush_rows_each(flush: str, rows: int | None, shards: int, among: object = Flush) -> int | None:
-    """Return how many rows each shard may release in a batch; None for all.
-
-    `among` is the literal type of valid values of `flush`. Raise OptionError if `flush` and `rows` do not fit together,
-    or if there are more shards than rows.
-    """
+    """Return the rows that a shard may release in a batch, None for all; refuse unfit `flush`, `rows` and `shards`."""
     count_argument("shards", shards)
     if flush not in get_args(among):
         more = ", or 'lazy', each as its key's next rows come" if "lazy" in get_args(among) else ""

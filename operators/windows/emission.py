@@ -220,10 +220,7 @@ def every_window(
 
 
 def most_recent(paned: PaneWindows, last_pane: Int64s, through: int) -> Int64s:
-    """Return each key's latest window up to `through` that has an entry, from the pane of its last entry there.
-
-    This is rule MRU_L of the report, if `through` is the greatest window that has fully arrived.
-    """
+    """Return each key's latest window up to `through`, from its last entry's pane: rule MRU_L of the report."""
     return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 

@@ -81,10 +81,7 @@ class BatchOptions:
 
 
 def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple[BatchName | None, dict[str, str]]:
-    """Return the name that options give a write, and the other options; half a name is an OptionError.
-
-    `running` is the batch whose ``foreachBatch`` runs; it supplies the halves that the options leave out.
-    """
+    """Return the name of a write by its options and the `running` batch, and the other options; refuse half a name."""
     write, given = internal_option(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
     names = {doc.name.lower() for doc in documented(BatchOptions)}
     own = {name: value for name, value in given.items() if name.lower() in names}
@@ -185,10 +182,7 @@ _CALLS = Calls()
 def named_write(
     session: SparkSession, given: Mapping[str, str], location: str
 ) -> Generator[tuple[BatchName | None, dict[str, str]]]:
-    """Yield the name of the write that the block makes, from the options and the running batch, and the other options.
-
-    A write inside a ``foreachBatch`` of Spark Connect needs a name in its options.
-    """
+    """Yield the name of the write that the block makes, and other options. On Spark Connect, options must name it."""
     running = running_batch(session)
     name, others = name_in(given, None if running is None else running.name)
     if name is None and _in_client_batch():

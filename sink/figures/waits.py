@@ -115,11 +115,7 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
 
 
 def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
-    """Return a line for each feed of the last commit, those that hold the low-watermark back first.
-
-    Such a line includes how long the feed has been at its low-watermark, as far as the summaries (oldest first) go
-    back.
-    """
+    """Return a line for each feed, those that hold the low-watermark back first, and for how long they have."""
     if not summaries:
         return []
     last = summaries[-1]
@@ -287,10 +283,7 @@ class BatchSpan(NamedTuple):
 def batch_spans(
     summary: CommitSummary | None, after: CommitSummary | None = None, spark: SparkTimes | None = None
 ) -> list[BatchSpan]:
-    """Return the parts of a batch's time, to the begin of the batch `after` it; none if nothing was measured.
-
-    `spark` has Spark's own times, which are known only after the batch.
-    """
+    """Return the parts of a batch's time until the batch `after`, with Spark's own times once they are known."""
     following = None if after is None or after.times is None else after.times.planned_us
     if spark is not None:
         parts = _parts_of_spark(spark)

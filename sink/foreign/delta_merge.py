@@ -240,10 +240,7 @@ def check_merge(
     given: Mapping[str, Any],
     deletes: str | Column | None = None,
 ) -> tuple[DataFrame, DeltaMerge]:
-    """Return the merge, and the rows with a column that marks deletions if any; refuse at once what a batch would.
-
-    `given` are further options, none of which this engine has.
-    """
+    """Return the merge, and rows with a deletion mark if any; refuse what a batch would, and `given` options."""
     check_driver_session(df.sparkSession)
     others = [name for name in given if name.lower() != "engine"]
     if others:

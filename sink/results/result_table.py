@@ -191,10 +191,7 @@ def _writer(table: ResultTable, ids: tuple[tuple[tuple[str, ...], int], ...] | N
 
 @dataclasses.dataclass(frozen=True)
 class ResultRows:
-    """Rows and tombstones for one table, at most one of each key in a batch of one shard.
-
-    They come without the system column: in many small tables it would cost more than all else.
-    """
+    """Rows and tombstones for one table, at most one of each key of a shard's batch, without the system column."""
 
     rows: pa.Table
     seq: Int64s  # of two rows with one key, the one with the greater number is newer

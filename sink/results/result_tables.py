@@ -52,10 +52,7 @@ TAKEN_OVER = 1 << 62
 
 
 def start_of(table: ResultTable, known: KnownTable, writer: str, last: LastCommit | None) -> TableStart:
-    """Return the state in which a batch meets the table; refuse a table of others, or one that lost commits.
-
-    `known` is up to date, and `last` is the commit that the checkpoint remembers.
-    """
+    """Return the state in which a batch meets an up-to-date table; refuse a foreign one, or one that lost `last`."""
     layout = layout_of(table)
     recorded = known.log.transactions.get(INCARNATION_PREFIX + writer)
     if known.version >= 0 and recorded in (None, TAKEN_OVER):
@@ -177,11 +174,7 @@ class QueryTable(CommitTable):
 
 
 def versions_overdue(location: str, version: int, maintained: int) -> int:
-    """Return the number of versions for which a table's maintenance has been due; -1 if it is not.
-
-    The location gives each table its own turn: tables that begin in one batch would otherwise all be due in
-    one.
-    """
+    """Return for how many versions maintenance has been due, -1 if it is not: tables have turns by location."""
     every = MaintenanceRules.every
     turn = zlib.crc32(location.encode()) % every
     last = (version + turn) // every * every - turn

@@ -52,10 +52,7 @@ class MaintenanceRules:
         return cls(retention_us, versions or int(recorded or cls.versions), budget_s)
 
     def due(self, version: int, checkpoint: int, checkpointed_us: int, now_us: int) -> bool:
-        """Return True if maintenance is due at a version.
-
-        `checkpoint` is -1 without one; then `checkpointed_us` is the time at which that was found.
-        """
+        """Return True if maintenance is due. Without a checkpoint (-1), `checkpointed_us` is when that was found."""
         # By the turn of the hundred, not by how long ago: there may have been checkpoints in between.
         turned = (version + 1) // self.every > (checkpoint + 1) // self.every
         # A table that is written to once an hour is to lose what is old as well.

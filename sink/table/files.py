@@ -205,10 +205,7 @@ class DataFiles:
         return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
 
     def near(self, path: str, key: Sequence[str], values: pa.Table) -> tuple[Int64s, pa.Table]:
-        """Return the positions and the key columns of a file's rows that may have a key, dead ones included.
-
-        `values` has the key's values as columns of one row. Row groups are left out by their bounds.
-        """
+        """Return places and keys of rows, dead included, that may have the key in `values`, by row groups' bounds."""
         where, filesystem = self._table.place(path)
         names = columns_of(key, self.schema.names)
         spans = {

@@ -89,10 +89,7 @@ class KeyIndex:
         self._write(self._place(path), deciding)
 
     def lookup(self, path: str, hashes: Int64s, read: Callable[[], pa.Table]) -> Matches:
-        """Return the rows of a data file that may have one of some keys, by their distinct hashes; sorted is fastest.
-
-        `read` reads the file's deciding columns, in case it has no index.
-        """
+        """Return rows that may have keys of these hashes, best sorted. `read` reads columns if there is no index."""
         index = self._open(path, read)
         held = _as_mapped(index.column(_HASH))
         first, end = np.searchsorted(held, hashes), np.searchsorted(held, hashes, side="right")
