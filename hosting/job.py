@@ -30,7 +30,7 @@ from ..sink.commit.batch_identity import offsets_digest, read_offsets
 from ..sink.commit.batch_name import running_batch
 from ..sink.commit.metrics_table import gauges_of, record_times
 from ..sink.figures.summary import look_at_queue
-from ..sink.results.result_table import ResultTable, SeenTable
+from ..sink.results.result_table import ResultTable
 from ..sink.results.result_tables import ResultTables, delete_table
 from ..storage.folder import TableFolder, folder_at
 from .command_source import BATCH_S, CHECKPOINT, CommandSource
@@ -44,9 +44,9 @@ from .output import BatchOutcome, outcome_of
 from .registry import registry_at, registry_now
 from .reports import HostTimes, Reports
 from .scan import ScanStep
-from .stage_states import StageStep, StateRecords, States
+from .stage_states import StageStep, StateRecords
 from .stages import FirstStage, SecondStage
-from .table_merge import GivenForTables, MergeStep, tables_of
+from .table_merge import GivenForTables, MergeInShard, MergeStep, shown_to_tasks, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,12 +64,13 @@ def build_host(
     checkpoint: str,
     slots: Sequence[int],
     scan: Callable[[str], ArrowStep],
+    steps: Sequence[ArrowStep],
     batch_s: float | None = None,
 ) -> DataFrame:
-    """Return the messages of all scans and of the command source for the shards of the first stage.
+    """Return what leaves the last of some steps, which begin with the messages of the scans and the command source.
 
-    The continuous queries are data of the commands. `batch_s` is the target duration of a batch in seconds; without
-    it, each batch emits all results.
+    Each step gets the rows of a slot in one task. The continuous queries are data of the commands. `batch_s` is the
+    target duration of a batch in seconds; without it, each batch emits all results.
     """
     names = sorted(streams)
     session = streams[names[0]].session
@@ -80,7 +81,32 @@ def build_host(
     options |= {} if batch_s is None else {BATCH_S: str(batch_s)}
     inputs = [each.rows.packed(scan(name)) for name, each in zip(names, bound, strict=True)]
     inputs.append(session.readStream.format(CommandSource.name()).options(**options).load())
-    return reduce(lambda left, right: left.union(right), inputs)
+    df = reduce(lambda left, right: left.union(right), inputs)
+    tasks = _tasks(session, slots)
+    for step in steps:
+        df = df.repartition(tasks, "slot").mapInArrow(step, PACKED_DDL)
+    return df
+
+
+def _tasks(session: SparkSession, slots: Sequence[int]) -> int:
+    return min(session.sparkContext.defaultParallelism, len(slots))
+
+
+def host_steps(
+    checkpoint: str,
+    commands: Callable[[], Command],
+    plans: HostPlans,
+    given: GivenForTables,
+    letters: Mapping[str, str] | None = None,
+) -> list[ArrowStep]:
+    """Return the steps between which rows change their tasks: both stages, the second with the merge of results."""
+    first = functools.partial(
+        FirstStage, plans=plans, storage=given.storage, checkpoint=checkpoint, letters=dict(letters or {})
+    )
+    second = functools.partial(SecondStage, plans=plans, checkpoint=checkpoint)
+    folder = folder_at(states_folder(checkpoint))
+    steps = [StageStep(commands, stage, plans.slots, folder) for stage in (first, second)]
+    return [steps[0], ChainedSteps((steps[1], MergeInShard(commands, plans, given)))]
 
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -174,9 +200,10 @@ def _writer(
         place,
         slots,
         lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
+        host_steps(place, commands, plans, given, letters),
         batch_s,
     )
-    batches = HostedBatches(place, plans, given, check, letters)
+    batches = HostedBatches(place, plans, given, check)
     writer = (
         with_checkpoint(df, place)
         .writeStream.foreachBatch(batches)
@@ -213,7 +240,7 @@ def _check_streams(streams: Mapping[str, Node], known: Mapping[str, bool]) -> No
 
 
 class HostedBatches:
-    """Commits each batch: the function that Spark calls with the second stage's output.
+    """Commits each batch: the function that Spark calls with the output of the last of :func:`host_steps`.
 
     Guarantee: each table has each batch once, in one commit, whatever fails meanwhile. A query that fails gets no
     commit in that batch or a later one, and the next change of the journal deactivates it. The other queries are not
@@ -226,11 +253,9 @@ class HostedBatches:
         plans: HostPlans,
         given: GivenForTables,
         check: Callable[[], None] = lambda: None,
-        letters: Mapping[str, str] | None = None,
     ) -> None:
         self._checkpoint = checkpoint
         self._plans = plans
-        self._letters = letters
         self._journal = Journal(checkpoint)
         self._folder: TableFolder = folder_at(checkpoint)
         self._reports = Reports(self._folder)
@@ -250,13 +275,14 @@ class HostedBatches:
         tables = tables_of(self._plans, command.version, self._given)
         failed = self._failed_since(command.version)
         seen = sink.look(table for number, table in tables.items() if number not in failed)
-        tasks = min(df.sparkSession.sparkContext.defaultParallelism, len(self._plans.slots))
+        tasks = _tasks(df.sparkSession, self._plans.slots)
         started = time.perf_counter()
-        before = self._states.before(batch_id)
-        for step in self._steps(command, before, seen.tables):
+        if self._plans(command.version).spreads_results:
+            step = MergeStep(self._plans, command.version, seen.tables, self._given)
             df = df.repartition(tasks, "slot").mapInArrow(step, PACKED_DDL)
-        outcome = outcome_of((row.control, row.frame) for row in df.collect())
-        self._states.record(batch_id, {**before, **outcome.states})
+        with shown_to_tasks(df.sparkSession, seen.tables):
+            outcome = outcome_of((row.control, row.frame) for row in df.collect())
+        self._states.record(batch_id, {**self._states.before(batch_id), **outcome.states})
         for number, table in tables.items():
             if number in failed:
                 outcome.fail(number, table.name, failed[number])
@@ -277,19 +303,6 @@ class HostedBatches:
         journaled = journaled_offsets(self._folder, batch_id)
         lagging = self._budgets.take(batch_id, journaled, self._plans(command.version), times)
         self._reports.take(batch_id, outcome, tables.keys(), committed, times, costs, lagging)
-
-    def _steps(self, command: Command, before: States, seen: Mapping[str, SeenTable]) -> list[ArrowStep]:
-        """Return the steps between which rows change their tasks: the stages, and the merge of results."""
-        first = FirstStage(command, self._plans, self._given.storage, self._checkpoint, self._letters)
-        second = SecondStage(command, self._plans, self._checkpoint)
-        steps: list[ArrowStep] = [
-            StageStep(stage, self._plans.slots, self._states.folder, before) for stage in (first, second)
-        ]
-        merge = MergeStep(self._plans, command.version, seen, self._given)
-        if self._plans(command.version).spreads_results:
-            return [*steps, merge]
-        # Rows of a bucket come from one shard of the second stage.
-        return [steps[0], ChainedSteps((steps[1], merge))]
 
     def _failed_since(self, version: int) -> dict[int, str]:
         """Return reasons by incarnation for the queries that have failed since a version of the registry.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from ..core.feedback.reports import write_value
 from ..operators.runtime.pack import PACKED
 from ..operators.state.file_store import FileStore
 from ..storage.folder import TableFolder
-from .messages import PackedRow
+from .messages import Command, PackedRow
 from .output import OutputControl
 from .stages import Stage
 
@@ -30,13 +30,14 @@ _KEPT = 8
 class StageStep:
     """The step from the messages for a stage's shards to those that the shards send.
 
-    `folder` has the files of states. The step changes none of those in `before`, so a task may run twice.
+    `stage` returns the stage for a command, and `folder` has the files of states. The step changes none of the files
+    that are in force, so a task may run twice.
     """
 
-    stage: Stage
+    commands: Callable[[], Command]
+    stage: Callable[[Command], Stage]
     slots: tuple[int, ...]
     folder: TableFolder
-    before: States
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run each shard that was sent something on all that was sent to it; yield also the files of its state."""
@@ -44,12 +45,16 @@ class StageStep:
         for batch in batches:
             for slot, frame, control in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 sent.setdefault(slot, []).append((slot, frame, control))
+        if not sent:
+            return
+        command = self.commands()
+        stage, before = self.stage(command), StateRecords(self.folder).before(command.batch)
         for slot in sorted(sent):
-            shard, number = self.slots.index(slot), self.stage.number
-            store = FileStore(self.folder, self.before.get((number, shard), ()))
-            left = self.stage.batch(shard, store, sent.pop(slot))
+            shard, number = self.slots.index(slot), stage.number
+            store = FileStore(self.folder, before.get((number, shard), ()))
+            left = stage.batch(shard, store, sent.pop(slot))
             yield from () if left is None else left.to_batches()
-            files = store.write(f"{number}-{shard}-{self.stage.command.batch}")
+            files = store.write(f"{number}-{shard}-{command.batch}")
             state = OutputControl("state", stage=number, shard=shard, files=files)
             yield pa.record_batch([[self.slots[_REACHES]], pa.nulls(1, pa.binary()), [state.control()]], schema=PACKED)
 

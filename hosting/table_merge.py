@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import dataclasses
+import functools
+import pickle
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..conf.errors import OptionError
+from ..core.feedback.reports import task_property
 from ..operators.relations.operator import FAILURES, reason_of
 from ..operators.runtime.pack import PACKED
 from ..sink.results.result_table import ResultTable, SeenTable, stage
 from ..sink.spec.options import STORAGE_PREFIX
 from .host_plan import HostPlans, PlacedQuery
+from .messages import Command
 from .output import OutputControl, result_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,3 +122,39 @@ class MergeStep:
             return OutputControl("failed", leaving.query, leaving.name, reason=reason_of(error)), None
         took_s = time.perf_counter() - began
         return dataclasses.replace(leaving, count=came.rows.num_rows, took_s=took_s), result
+
+
+_SEEN = "upstream.queries.seen"
+
+
+@contextlib.contextmanager
+def shown_to_tasks(session: SparkSession, seen: Mapping[str, SeenTable]) -> Generator[None]:
+    """Let the tasks of the block's jobs have the driver's view of the tables, for :class:`MergeInShard`."""
+    session.sparkContext.setLocalProperty(_SEEN, base64.b64encode(zlib.compress(pickle.dumps(seen), 1)).decode())
+    try:
+        yield
+    finally:
+        session.sparkContext.setLocalProperty(_SEEN, "")
+
+
+@functools.lru_cache(maxsize=1)
+def _seen_in(text: str) -> Mapping[str, SeenTable]:
+    return pickle.loads(zlib.decompress(base64.b64decode(text)))  # noqa: S301 the driver of the same job wrote it
+
+
+@dataclasses.dataclass(frozen=True)
+class MergeInShard:
+    """:class:`MergeStep` in the second stage's own workers, unless several shards can have rows for one bucket."""
+
+    commands: Callable[[], Command]
+    plans: HostPlans
+    given: GivenForTables
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what :class:`MergeStep` does, or the rows unchanged."""
+        version = self.commands().version
+        if self.plans(version).spreads_results:
+            return batches
+        seen = task_property(_SEEN)
+        assert seen, "called outside of a batch of HostedBatches"
+        return MergeStep(self.plans, version, _seen_in(seen), self.given)(batches)

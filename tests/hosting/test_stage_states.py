@@ -21,8 +21,8 @@ class Counter:
 
     number = 1
 
-    def __init__(self, batch):
-        self.command = Command(batch, 1)
+    def __init__(self, command):
+        self.command = command
 
     def batch(self, shard, store, rows):
         count = int(store.get("head", 0) or 0) + len(rows)
@@ -41,7 +41,7 @@ class Job:
         records = StateRecords(TableFolder(self.place))
         before = records.before(batch)
         rows = pa.table([slots, pa.nulls(len(slots), pa.binary()), ["{}"] * len(slots)], schema=PACKED)
-        step = StageStep(Counter(batch), SLOTS, records.folder, before)
+        step = StageStep(lambda: Command(batch, 1), Counter, SLOTS, records.folder)
         left = [row for part in step(iter(rows.to_batches(max_chunksize=2))) for row in part.to_pylist()]
         outcome = outcome_of((row["control"], row["frame"]) for row in left)
         records.record(batch, {**before, **outcome.states})

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pyarrow as pa
@@ -14,13 +15,14 @@ from kit.local_host import LocalHost
 from upstream.conf.errors import TableError
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.delta_format.latest_table import BUCKET
+from upstream.hosting import table_merge
 from upstream.hosting.edits import define_stream, opened, record
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.journal import Change
 from upstream.hosting.messages import Command
 from upstream.hosting.output import OutputControl, outcome_of
 from upstream.hosting.registry import registry_at
-from upstream.hosting.table_merge import GivenForTables, MergeStep, tables_of
+from upstream.hosting.table_merge import GivenForTables, MergeInShard, MergeStep, shown_to_tasks, tables_of
 from upstream.operators.runtime.pack import PACKED
 from upstream.sink.figures.waits import complete_to
 from upstream.sink.results.result_tables import ResultTables
@@ -151,6 +153,28 @@ def test_a_table_that_cannot_take_its_rows_fails_its_query_alone(tmp_path):
     ((name, reason),) = outcome.failed.values()
     assert (list(outcome.failed), name) == ([2], "two")
     assert "vehicle_id" in reason
+
+
+def test_a_worker_of_the_second_stage_merges_unless_other_shards_have_rows_of_a_bucket(tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    job.register("fast", "SELECT vehicle_id, speed FROM LATEST(buses)")
+    batches = packed(job.left(buses(("a", "r1", 5, 1), ("b", "r1", 6, 1)))).to_batches()
+    properties = {}
+    monkeypatch.setattr(table_merge, "task_property", properties.get)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=properties.__setitem__))
+
+    def merged():
+        step = MergeInShard(lambda: Command(job.batch, job.version), job.plans, GivenForTables())
+        return pa.Table.from_batches(step(iter(batches))).to_pylist()
+
+    tables = tables_of(job.plans, job.version)
+    with shown_to_tasks(session, job.sink.look(tables.values()).tables):
+        outcome = outcome_of((row["control"], row["frame"]) for row in merged())
+    assert (outcome.rows, list(outcome.staged)) == ({1: 2}, [1])
+    job.sink.commit(tables.values(), {"fast": outcome.staged[1]}, job.batch, None, {})
+    assert job.rows("fast") == [("a", 5.0), ("b", 6.0)]
+    job.register("per_speed", "SELECT speed, COUNT(*) AS n FROM LATEST(buses) GROUP BY speed")
+    assert merged() == pa.Table.from_batches(batches).to_pylist()
 
 
 def test_a_disk_that_fails_is_no_reason_against_a_query(tmp_path):

@@ -13,7 +13,7 @@ import json
 import pickle
 import random
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ from deltalake import write_deltalake
 from kit.local_host import packed_rows, rows_for_first
 
 from upstream.core.pushdown.source_steps import ArrowStep
-from upstream.hosting import evaluations, host_plan
+from upstream.hosting import evaluations, host_plan, table_merge
 from upstream.hosting import registry as registries
 from upstream.hosting.command_source import CommandPlanner
 from upstream.hosting.edits import declare, record, refresh
 from upstream.hosting.host_plan import HostPlan, HostPlans
-from upstream.hosting.job import HostedBatches
+from upstream.hosting.job import HostedBatches, host_steps
 from upstream.hosting.journal import Change, Journal, Settings
-from upstream.hosting.messages import PackedRow, command_of_batch
+from upstream.hosting.messages import Command, PackedRow, command_of_batch
 from upstream.hosting.output import OutputControl
 from upstream.hosting.registry import Registry, registry_at, registry_now
 from upstream.hosting.reports import QueryReport, Reports
@@ -50,7 +50,7 @@ from .stages import MismatchError
 
 
 class Frame:
-    """As much of a batch DataFrame as a batch of hosted queries needs: rows of tasks between the steps.
+    """As much of a batch DataFrame as a batch of hosted queries needs: rows of tasks between steps, run when collected.
 
     Some tasks of stages run twice (`twins`, a probability), and one of both attempts counts. `known` has what these
     tasks have sent in this batch; a repeated batch must send the same.
@@ -58,42 +58,49 @@ class Frame:
 
     def __init__(
         self,
-        tasks: list[pa.RecordBatch],
+        rows: Callable[[], list[pa.RecordBatch]],
         chance: random.Random,
         twins: float,
         known: dict[tuple[int, int], list[PackedRow]],
     ) -> None:
-        self._tasks = tasks
+        self._rows = rows  # of each task
         self._chance = chance
         self._twins = twins
         self._known = known
 
     @property
     def sparkSession(self) -> Any:
-        context, conf = types.SimpleNamespace(defaultParallelism=2), types.SimpleNamespace(get={}.get)
-        return types.SimpleNamespace(sparkContext=context, conf=conf)
+        properties: dict[str, str] = {}
+        table_merge.task_property = properties.get
+        context = types.SimpleNamespace(defaultParallelism=2, setLocalProperty=properties.__setitem__)
+        return types.SimpleNamespace(sparkContext=context, conf=types.SimpleNamespace(get={}.get))
 
     def repartition(self, tasks: int, by: str) -> Frame:
         """Rows of a slot come to one task, in any order."""
         assert by == "slot"
-        rows = packed_rows(self._tasks)
-        self._chance.shuffle(rows)
-        parts = [[row for row in rows if row[0] % tasks == number] for number in range(tasks)]
-        return self._with([_packed(part) for part in parts if part])
+
+        def run() -> list[pa.RecordBatch]:
+            rows = packed_rows(self._rows())
+            self._chance.shuffle(rows)
+            parts = [[row for row in rows if row[0] % tasks == number] for number in range(tasks)]
+            return [_packed(part) for part in parts if part]
+
+        return self._with(run)
 
     def mapInArrow(self, step: ArrowStep, _: str) -> Frame:
-        steps = step.steps if isinstance(step, ChainedSteps) else [step]
-        tasks = self._tasks
-        for each in steps:
-            tasks = [self._ran(each, number, task) for number, task in enumerate(tasks)]
-        MACHINE.reached("TASKS_WROTE")
-        return self._with(tasks)
+        def run() -> list[pa.RecordBatch]:
+            tasks = self._rows()
+            for each in step.steps if isinstance(step, ChainedSteps) else [step]:
+                tasks = [self._ran(each, number, task) for number, task in enumerate(tasks)]
+            MACHINE.reached("TASKS_WROTE")
+            return tasks
+
+        return self._with(run)
 
     def collect(self) -> list[Any]:
-        rows = [types.SimpleNamespace(slot=slot, frame=frame, control=control) for slot, frame, control in
-                packed_rows(self._tasks)]  # fmt: skip
+        rows = packed_rows(self._rows())
         self._chance.shuffle(rows)
-        return rows
+        return [types.SimpleNamespace(slot=slot, frame=frame, control=control) for slot, frame, control in rows]
 
     def _ran(self, step: ArrowStep, number: int, task: pa.RecordBatch) -> pa.RecordBatch:
         sent = pickle.dumps(step)
@@ -103,12 +110,20 @@ class Frame:
         for rows in attempts:
             # The names of files differ from attempt to attempt.
             same = [row for row in rows if json.loads(row[2])["kind"] != "state"]
-            if isinstance(step, StageStep) and self._known.setdefault((step.stage.number, number), same) != same:
+            if isinstance(step, StageStep) and self._known.setdefault((_number(step), number), same) != same:
                 raise MismatchError(f"a task of batch {MACHINE.batch} that runs again gives other rows")
         return _packed(self._chance.choice(attempts))
 
-    def _with(self, tasks: list[pa.RecordBatch]) -> Frame:
-        return Frame(tasks, self._chance, self._twins, self._known)
+    def _with(self, rows: Callable[[], list[pa.RecordBatch]]) -> Frame:
+        return Frame(rows, self._chance, self._twins, self._known)
+
+
+def _number(step: StageStep) -> int:
+    return step.stage.func.number  # type: ignore[attr-defined] it is a partial call of the class
+
+
+def _same(command: Command) -> Command:
+    return command
 
 
 def _packed(rows: Sequence[PackedRow]) -> pa.RecordBatch:
@@ -148,8 +163,7 @@ class HostProcess:
         assert settings is not None
         self.plans = HostPlans(functools.partial(registry_at, place, nonce=settings.nonce), range(self._shards))
         self.planner = CommandPlanner(place, tuple(range(self._shards)))
-        letters = dict.fromkeys(STREAMS, self.letters)
-        self._batches = HostedBatches(place, self.plans, GivenForTables(), letters=letters)
+        self._batches = HostedBatches(place, self.plans, GivenForTables())
         self._batches._tables = ResultTables(MACHINE.query_id, place)
 
     @property
@@ -218,7 +232,13 @@ class HostProcess:
         tasks = tasks_of(self.inputs.taken[number], self._chance)
         sent = _packed(rows_for_first(command, self.plans, tasks))
         MACHINE.reached("TASKS_READ")
-        frame: Any = Frame([sent], self._chance, twins, self._sent.setdefault(number, {}))
+        frame: Any = Frame(lambda: [sent], self._chance, twins, self._sent.setdefault(number, {}))
+        steps = host_steps(
+            str(self.checkpoint), functools.partial(_same, command), self.plans, GivenForTables(),
+            dict.fromkeys(STREAMS, self.letters),
+        )  # fmt: skip
+        for step in steps:
+            frame = frame.repartition(2, "slot").mapInArrow(step, "")
         self._batches(frame, number)
         MACHINE.reached("STATE_KEPT")
         self.commits = number + 1
