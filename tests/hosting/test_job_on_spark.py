@@ -371,7 +371,7 @@ def test_a_stream_keeps_its_operators_for_the_life_of_the_checkpoint(spark, tmp_
         for name in ("two", "one"):
             stream = us.UpdateStream(csv_feed(spark, tmp_path / name), key="key", event_time="ms")
             streams[name] = (stream.queue(budget=None, shards=2) if name in queued else stream).plan
-        return build_host(streams, place, SLOTS, lambda _: lambda _batches: iter(()), [iter])
+        return build_host(streams, place, SLOTS, lambda _: lambda _batches: iter(()), [])
 
     for name in ("one", "two"):
         write_csv(tmp_path / name / "1.csv", "key,ms,value", [("a", 1, 1)])
