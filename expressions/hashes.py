@@ -13,12 +13,13 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from ..core.rows.buckets import spark_hash
 from . import kinds
 from .coercion import Rule, Signature, misfit
 from .columnar import Builder, Kernel, aligned, flat_bytes, on_series
 from .nodes import Call, Expression
 
-U32, U64 = npt.NDArray[np.uint32], npt.NDArray[np.uint64]
+U64 = npt.NDArray[np.uint64]
 _SEED = 42
 _LONG_DIGITS = 18
 """Spark keeps and hashes decimals of up to this many digits in 64 bits; it hashes longer ones as bytes."""
@@ -38,60 +39,6 @@ def _rule(function: str, arguments: Sequence[Expression]) -> Expression:
 HASH_RULES: Mapping[str, Rule] = {"hash": _rule, "xxhash64": _rule}
 
 
-# --- Murmur3, of 32 bits ----------------------------------------------------------------------------------------------
-
-
-def _turned(value: U32, by: int) -> U32:
-    return (value << np.uint32(by)) | (value >> np.uint32(32 - by))
-
-
-def _mixed(word: U32, state: U32) -> U32:
-    word = _turned(word * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-    return _turned(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-
-
-def _finished(state: U32, length: Any) -> U32:
-    state = state ^ np.asarray(length, np.uint32)
-    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return state ^ (state >> np.uint32(16))
-
-
-def _murmur_int(values: npt.NDArray[np.int32], seed: U32) -> U32:
-    return _finished(_mixed(values.view(np.uint32), seed), 4)
-
-
-def _murmur_long(values: npt.NDArray[np.int64], seed: U32) -> U32:
-    bits = values.view(np.uint64)
-    low, high = bits.astype(np.uint32), (bits >> np.uint64(32)).astype(np.uint32)
-    return _finished(_mixed(high, _mixed(low, seed)), 8)
-
-
-def _murmur_bytes(flat: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], seed: U32) -> U32:
-    """Hash words of four bytes, then each remaining byte alone as a signed number, as Spark does."""
-    starts, lengths = ends[:-1], np.diff(ends)
-    state = seed.copy()
-    words = lengths // 4
-    for at in range(int(words.max(initial=0))):
-        some = words > at
-        state[some] = _mixed(_read(flat, starts[some] + 4 * at, np.uint32), state[some])
-    for at in range(3):
-        some = lengths % 4 > at
-        byte = flat[starts[some] + 4 * words[some] + at].view(np.int8).astype(np.int32).view(np.uint32)
-        state[some] = _mixed(byte, state[some])
-    return _finished(state, lengths)
-
-
-def _read(flat: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], dtype: Any) -> Any:
-    """Return the little-endian words at some places."""
-    size = np.dtype(dtype).itemsize
-    return (
-        np.ascontiguousarray(flat[places[:, None] + np.arange(size)])
-        .view(np.dtype(dtype).newbyteorder("<"))[:, 0]
-        .astype(dtype)
-    )
-
-
 # --- xxHash, of 64 bits -----------------------------------------------------------------------------------------------
 
 _ONE, _TWO, _THREE, _FOUR, _FIVE = (
@@ -104,6 +51,16 @@ _ONE, _TWO, _THREE, _FOUR, _FIVE = (
         0x27D4EB2F165667C5,
     )
 )
+
+
+def _read(flat: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], dtype: Any) -> Any:
+    """Return the little-endian words at some places."""
+    size = np.dtype(dtype).itemsize
+    return (
+        np.ascontiguousarray(flat[places[:, None] + np.arange(size)])
+        .view(np.dtype(dtype).newbyteorder("<"))[:, 0]
+        .astype(dtype)
+    )
 
 
 def _rolled(value: U64, by: int) -> U64:
@@ -185,51 +142,54 @@ def _decimal_bytes(values: pl.Series) -> tuple[npt.NDArray[np.uint8], npt.NDArra
     return data[kept], np.concatenate([[0], np.cumsum(16 - skipped)])
 
 
-def _step(kind: pa.DataType, values: pl.Series, seed: Any, of: Mapping[str, Callable[..., Any]]) -> Any:
+def _xx(kind: pa.DataType, values: pl.Series, seed: U64) -> U64:
     if kind in (kinds.TEXT, kinds.BINARY):
-        return of["bytes"](*flat_bytes(values.cast(pl.Binary)), seed)
+        return _xx_bytes(*flat_bytes(values.cast(pl.Binary)), seed)
     if kinds.is_decimal(kind) and kind.precision > _LONG_DIGITS:
         zero = pl.Series([0]).cast(values.dtype).item()
-        return of["bytes"](*_decimal_bytes(values.fill_null(zero)), seed)
-    if kinds.is_decimal(kind):
-        return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
+        return _xx_bytes(*_decimal_bytes(values.fill_null(zero)), seed)
     if kind in (kinds.FLOAT, kinds.DOUBLE):
         given = values.fill_null(0.0).to_numpy().copy()
         given[given == 0] = 0.0  # of -0.0, too
         given[np.isnan(given)] = np.nan
-        return of["int"](given.view(np.int32), seed) if kind == kinds.FLOAT else of["long"](given.view(np.int64), seed)
+        return _xx_int(given.view(np.int32), seed) if kind == kinds.FLOAT else _xx_long(given.view(np.int64), seed)
     if kind in (kinds.BOOLEAN, kinds.DATE) or (kinds.is_integral(kind) and kind != kinds.LONG):
-        return of["int"](values.to_physical().cast(pl.Int32).fill_null(0).to_numpy().copy(), seed)
-    return of["long"](values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
+        return _xx_int(values.to_physical().cast(pl.Int32).fill_null(0).to_numpy().copy(), seed)
+    return _xx_long(values.to_physical().cast(pl.Int64).fill_null(0).to_numpy().copy(), seed)
 
 
-def _hashed(unsigned: Any, signed: Any, of: Mapping[str, Callable[..., Any]], dtype: type[pl.DataType]) -> Kernel:
+def _xxhash64(types: Sequence[pa.DataType], columns: Sequence[pl.Series]) -> npt.NDArray[np.int64]:
+    state = np.full(len(columns[0]), _SEED, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for kind, column in zip(types, columns, strict=True):
+            if kind != kinds.NULL:
+                state = np.where(column.is_null().to_numpy(), state, _xx(kind, column, state))
+    return state.view(np.int64)
+
+
+def _murmur3(types: Sequence[pa.DataType], columns: Sequence[pl.Series]) -> npt.NDArray[np.int32]:
+    return spark_hash([_in_arrow(kind, column) for kind, column in zip(types, columns, strict=True)])
+
+
+def _in_arrow(kind: pa.DataType, column: pl.Series) -> pa.Array:
+    if kind == kinds.DURATION:
+        column = column.to_physical()
+    array = column.to_arrow(compat_level=pl.CompatLevel.oldest())
+    # Decimals have the precision of the type, by which Spark chooses their form; other columns have its form already.
+    return array.cast(kind) if kinds.is_decimal(kind) else array
+
+
+def _hashed(function: Callable[..., npt.NDArray[Any]], dtype: type[pl.DataType]) -> Kernel:
     def kernel(build: Builder, *values: pl.Expr) -> pl.Expr:
         types = [each.type for each in build.call.arguments]
-
-        def run(series: Sequence[pl.Series]) -> pl.Series:
-            columns = aligned(series)
-            state = np.full(len(columns[0]), _SEED, dtype=unsigned)
-            with np.errstate(over="ignore"):
-                for kind, column in zip(types, columns, strict=True):
-                    if kind == kinds.NULL:
-                        continue
-                    made = _step(kind, column, state, of)
-                    state = np.where(column.is_null().to_numpy(), state, made)
-            return pl.Series(state.view(signed), dtype=dtype)
-
-        return pl.map_batches(list(values), run, return_dtype=dtype)
+        return pl.map_batches(
+            list(values), lambda series: pl.Series(function(types, aligned(series)), dtype=dtype), return_dtype=dtype
+        )
 
     return kernel
 
 
-_MURMUR: Mapping[str, Callable[..., Any]] = {"int": _murmur_int, "long": _murmur_long, "bytes": _murmur_bytes}
-_XX: Mapping[str, Callable[..., Any]] = {"int": _xx_int, "long": _xx_long, "bytes": _xx_bytes}
-
-HASHES: Mapping[str, Kernel] = {
-    "hash": _hashed(np.uint32, np.int32, _MURMUR, pl.Int32),
-    "xxhash64": _hashed(np.uint64, np.int64, _XX, pl.Int64),
-}
+HASHES: Mapping[str, Kernel] = {"hash": _hashed(_murmur3, pl.Int32), "xxhash64": _hashed(_xxhash64, pl.Int64)}
 
 
 def _digest(name: str, value: bytes) -> str:
