@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ...core.rows.buckets import spark_hash
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.sort_keys import ordered
 
 _PAIRS_AT_ONCE = 4_000_000
 
@@ -33,10 +34,7 @@ def is_exact(kinds: list[pa.DataType]) -> bool:
 def key_numbers(columns: list[pa.ChunkedArray]) -> Int64s:
     """Return each key's number: a single integer, date or timestamp itself, else a hash. No key may have a null."""
     if is_exact([column.type for column in columns]):
-        kind = columns[0].type
-        if pa.types.is_date(kind):
-            return columns[0].cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
-        return columns[0].cast(pa.int64()).to_numpy().astype(np.int64, copy=False)
+        return ordered(columns[0]).astype(np.int64, copy=False)
     return spark_hash(columns).astype(np.int64)
 
 

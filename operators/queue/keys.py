@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ...core.rows.buckets import mix_bits, spark_hash
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
+from ...core.rows.sort_keys import ordered
 
 NOWHERE = -1
 
@@ -137,8 +138,7 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
     """Return an evenly spread number for each row's key: the mixed key if :func:`numbers_tell`, else Spark's hash."""
     if not numbers_tell([column.type for column in columns]):
         return spark_hash(columns).astype(np.int64)
-    values = columns[0].cast(pa.int32()) if pa.types.is_date32(columns[0].type) else columns[0]
-    return mix_bits(values.cast(pa.int64()).to_numpy().view(np.uint64)).view(np.int64)
+    return mix_bits(ordered(columns[0]).view(np.uint64)).view(np.int64)
 
 
 def numbers_tell(types: Sequence[pa.DataType]) -> bool:
