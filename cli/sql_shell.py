@@ -67,13 +67,13 @@ def grid(rows: pl.DataFrame, most: int) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    found = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold", pad_edge=False)
     for name, kind in rows.schema.items():
-        found.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
+        table.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
     ordered = sorted(python_rows(rows), key=_order)
     for row in ordered[:most]:
-        found.add_row(*map(cell, row))
-    return Group(found, f"{most:,} of {len(ordered):,} rows") if len(ordered) > most else found
+        table.add_row(*map(cell, row))
+    return Group(table, f"{most:,} of {len(ordered):,} rows") if len(ordered) > most else table
 
 
 def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -105,12 +105,12 @@ def _definitions(registry: Registry, checkpoint: TableFolder) -> Iterator[tuple[
         yield function, "function", "", "", text
     for view, text in registry.catalog.views.items():
         yield view, "view", "", "", text
-    for each in registry.queries.values():
-        state = "active" if each.active else f"paused: {each.reason}" if each.reason else "paused"
-        if each.id in reports and reports[each.id].late:
-            state += f"; complete from {completeness(reports[each.id])}"
-        state += f"; {queues[each.id].text(now)}" if each.id in queues else ""
-        yield each.name, "materialized view", f"{each.weight:g}", state, each.text
+    for query in registry.queries.values():
+        state = "active" if query.active else f"paused: {query.reason}" if query.reason else "paused"
+        if query.id in reports and reports[query.id].late:
+            state += f"; complete from {completeness(reports[query.id])}"
+        state += f"; {queues[query.id].text(now)}" if query.id in queues else ""
+        yield query.name, "materialized view", f"{query.weight:g}", state, query.text
 
 
 _LOOK_S = 0.2
@@ -235,7 +235,7 @@ class Shell:
         """Return all names that queries and statements can use now."""
         registry = self._registry()
         streams = registry.catalog.streams.values()
-        columns = {column for each in streams for column in each.schema.names}
+        columns = {column for stream in streams for column in stream.schema.names}
         return [*registry.catalog.names(), *registry.catalog.functions, *columns, *registry.queries]
 
     def _show(self, name: str) -> None:
@@ -270,8 +270,8 @@ class Shell:
 
     def _select(self, text: str) -> None:
         """Register a query while its result is shown, then drop it."""
-        there = {each.lower() for each in self._registry().queries}
-        name = next(each for number in range(1, len(there) + 2) if (each := f"select_{number}") not in there)
+        there = {name.lower() for name in self._registry().queries}
+        name = next(free for number in range(1, len(there) + 2) if (free := f"select_{number}") not in there)
         try:
             self.look_at(name, text)
         finally:
@@ -291,8 +291,8 @@ class Shell:
             self._note(f"Dropped {name}. Its table {'goes' if statement.purge else 'stays'}: {location}")
             return
         if statement.cascade:
-            for each_kind, each in readers_of(name, self._registry()):
-                self._drop(statements.Drop(each_kind, each))
+            for reader_kind, reader in readers_of(name, self._registry()):
+                self._drop(statements.Drop(reader_kind, reader))
         if kind == "FUNCTION":
             record(self._queries.checkpoint, Change("drop_function", name))
         else:
@@ -303,19 +303,19 @@ class Shell:
         from rich.table import Table
 
         registry = self._registry()
-        found = Table(box=None, header_style="bold", pad_edge=False)
+        table = Table(box=None, header_style="bold", pad_edge=False)
         if name is None or name in get_args(statements.Kind):
             for column in ("name", "kind", "weight", "state", "columns or text"):
-                found.add_column(column, overflow="fold")
+                table.add_column(column, overflow="fold")
             for row in _definitions(registry, folder_at(self._queries.checkpoint)):
                 if name in (None, row[1].upper()):
-                    found.add_row(*row)
+                    table.add_row(*row)
         else:
             for column in ("column", "type"):
-                found.add_column(column)
+                table.add_column(column)
             for field in self._columns(name):
-                found.add_row(field.name, str(field.type))
-        self._console.print(found)
+                table.add_row(field.name, str(field.type))
+        self._console.print(table)
 
     def _columns(self, name: str) -> pa.Schema:
         registry = self._registry()
@@ -339,10 +339,10 @@ class Shell:
         if self._job.has_ended():
             return True
         time.sleep(_LOOK_S)
-        found = self._registered(name)
-        if not found.active:
+        query = self._registered(name)
+        if not query.active:
             raise OptionError(
-                f"{name} no longer runs: {found.reason or 'it was deactivated'}", expected="a query that runs"
+                f"{name} no longer runs: {query.reason or 'it was deactivated'}", expected="a query that runs"
             )
         return False
 
@@ -366,9 +366,9 @@ _WORDS = re.findall(
 
 def completions(begun: str, names: Iterable[str]) -> list[str]:
     """Return the words of the language (in the case begun) and the names that complete the beginning of a word."""
-    words = _WORDS if begun[:1].isupper() else [each.lower() for each in _WORDS]
+    words = _WORDS if begun[:1].isupper() else [word.lower() for word in _WORDS]
     every = [*names, *words]
-    return sorted({each for each in every if begun and each.lower().startswith(begun.lower())})
+    return sorted({word for word in every if begun and word.lower().startswith(begun.lower())})
 
 
 def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], object]) -> None:
@@ -382,8 +382,8 @@ def converse(shell: Shell, lines: Lines, complain: Callable[[UpstreamError], obj
         except KeyboardInterrupt:
             buffer = ""
             continue
-        found, buffer = statements.split(buffer)
-        for text in found:
+        statement_texts, buffer = statements.split(buffer)
+        for text in statement_texts:
             try:
                 if not shell.run(statements.parse(text)):
                     return
@@ -401,8 +401,8 @@ def terminal(names: Callable[[], Iterable[str]]) -> Lines:
         return input
 
     def complete(begun: str, state: int) -> str | None:
-        found = completions(begun, names())
-        return found[state] + " " if state < len(found) else None
+        endings = completions(begun, names())
+        return endings[state] + " " if state < len(endings) else None
 
     readline.set_completer(complete)
     readline.set_completer_delims(re.sub(r"[\w-]", "", readline.get_completer_delims()))

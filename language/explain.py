@@ -29,8 +29,8 @@ def plan_text(query: Query, shared: Mapping[str, SharedWith] | None = None) -> s
     ``shared`` are the queries that share an operator, by its ``part_key``. They are named only at the topmost one. An
     operator that occurs twice has a number, as it is computed once.
     """
-    states = {each.node: each for each in state_of(query.plan)}
-    columns = ", ".join(f"{each.name} {each.type}" for each in query.schema)
+    states = {bound.node: bound for bound in state_of(query.plan)}
+    columns = ", ".join(f"{field.name} {field.type}" for field in query.schema)
     key = [] if isinstance(query.plan, nodes.Changes) else [f"key: {_key(query.plan)}"]
     lines = [f"result: {_kind(query.plan)} ({columns})", *key, f"reads: {', '.join(query.reads) or 'nothing'}"]
     text = _Text(states, _repeated(query.plan), shared or {})
@@ -50,23 +50,23 @@ class PlanPart(NamedTuple):
 
 def plan_parts(query: Query, shared: Mapping[str, SharedWith] | None = None) -> list[PlanPart]:
     """Return each operator of a query once, inputs first, without renamings. ``shared`` is as for :func:`plan_text`."""
-    states = {each.node: each.keeps for each in state_of(query.plan)}
-    found: dict[str, PlanPart] = {}
+    states = {bound.node: bound.keeps for bound in state_of(query.plan)}
+    parts: dict[str, PlanPart] = {}
 
     def add(node: nodes.Node) -> str:
         key = part_key(node)
-        if key in found:
+        if key in parts:
             return key
         if len(node.inputs) == 1 and part_key(node.inputs[0]) == key:
             return add(node.inputs[0])
-        inputs = tuple(dict.fromkeys(add(each) for each in node.inputs))
+        inputs = tuple(dict.fromkeys(add(source) for source in node.inputs))
         stream = isinstance(node, nodes.Stream)
         sharers = SharedWith() if stream or shared is None else shared.get(key, SharedWith())
-        found[key] = PlanPart(key, _head(node), states.get(node) or "", sharers, inputs, node.name if stream else "")
+        parts[key] = PlanPart(key, _head(node), states.get(node) or "", sharers, inputs, node.name if stream else "")
         return key
 
     add(query.plan)
-    return list(found.values())
+    return list(parts.values())
 
 
 def _kind(plan: nodes.Node) -> str:
@@ -94,8 +94,8 @@ def _repeated(plan: nodes.Node) -> set[str]:
         if key != above:  # a projection that renames means the same as what is below it
             seen[key] = seen.get(key, 0) + 1
         if key == above or seen[key] == 1:
-            for each in node.inputs:
-                count(each, key)
+            for source in node.inputs:
+                count(source, key)
 
     count(plan)
     return {key for key, times in seen.items() if times > 1}
@@ -126,18 +126,18 @@ class _Text:
             mark = f"#{self._numbers[key]} "
         state = self._states.get(node)
         notes = [f"keeps {state.keeps}"] if state is not None and state.keeps else []
-        found = self._shared.get(key, SharedWith()) if not isinstance(node, nodes.Stream) else SharedWith()
-        notes += [f"shared with {_names(found.whole, named)}"] if set(found.whole) - named else []
-        named |= set(found.whole)
-        notes += [f"slices shared with {_names(found.slices, named)}"] if set(found.slices) - named else []
+        sharers = self._shared.get(key, SharedWith()) if not isinstance(node, nodes.Stream) else SharedWith()
+        notes += [f"shared with {_names(sharers.whole, named)}"] if set(sharers.whole) - named else []
+        named |= set(sharers.whole)
+        notes += [f"slices shared with {_names(sharers.slices, named)}"] if set(sharers.slices) - named else []
         lines = [f"{'  ' * depth}{mark}{_head(node)}{' -- ' if notes else ''}{'; '.join(notes)}"]
-        for each in node.inputs:
-            lines += self.of(each, depth + 1, key, named)
+        for source in node.inputs:
+            lines += self.of(source, depth + 1, key, named)
         return lines
 
 
 def _names(names: Sequence[str], but: frozenset[str]) -> str:
-    left = [each for each in names if each not in but]
+    left = [name for name in names if name not in but]
     more = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
     return ", ".join(left[:_NAMED]) + more
 
@@ -156,7 +156,9 @@ def _head(node: nodes.Node) -> str:
     if isinstance(node, nodes.Where):
         return f"Where {node.condition}"
     if isinstance(node, nodes.Project | nodes.ConstantRow):
-        columns = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.columns)
+        columns = ", ".join(
+            name if str(expression) == name else f"{name} = {expression}" for name, expression in node.columns
+        )
         if isinstance(node, nodes.QueueProject):
             where = "" if node.where is None else f" where {node.where}"
             return f"Queue {node.policy}, then project {columns}{where}"
@@ -169,8 +171,8 @@ def _head(node: nodes.Node) -> str:
         kind = f"{'Join' if node.as_of is None else 'ASOF join'} {node.how}"
         return kind + (f" on {' and '.join([*pairs, *condition])}" if pairs or condition else "")
     if isinstance(node, nodes.GroupAggregates):
-        by = ", ".join(name if str(each) == name else f"{name} = {each}" for name, each in node.by)
-        made = ", ".join(f"{each.name} = {aggregate_text(each)}" for each in node.aggregates)
+        by = ", ".join(name if str(expression) == name else f"{name} = {expression}" for name, expression in node.by)
+        made = ", ".join(f"{aggregate.name} = {aggregate_text(aggregate)}" for aggregate in node.aggregates)
         return "Aggregate" + (f" by {by}" if by else "") + (f": {made}" if made else "")
     if isinstance(node, nodes.Distinct | nodes.Lifetime | nodes.Explode | nodes.Copies):
         return _of_rows(node)
@@ -179,16 +181,16 @@ def _head(node: nodes.Node) -> str:
     if isinstance(node, nodes.Top):
         return f"First {node.n}{_ordered(node)}"
     if isinstance(node, nodes.WindowFunctions):
-        made = ", ".join(f"{each.call.name} = {function_text(each)}" for each in node.functions)
+        made = ", ".join(f"{function.call.name} = {function_text(function)}" for function in node.functions)
         return f"Functions{_ordered(node)}: {made}"
     return node.kind.capitalize() + (f" every {length_text(node.every_us)}" if node.every_us else "")
 
 
 def _ordered(node: nodes.Top | nodes.WindowFunctions) -> str:
     order = ", ".join(
-        f"{each.expression}{' desc' if each.descending else ''}"
-        + ("" if each.nulls_first != each.descending else f" nulls {'first' if each.nulls_first else 'last'}")
-        for each in node.order
+        f"{key.expression}{' desc' if key.descending else ''}"
+        + ("" if key.nulls_first != key.descending else f" nulls {'first' if key.nulls_first else 'last'}")
+        for key in node.order
     )
     by = f" of each {', '.join(str(each) for each in node.by)}" if node.by else ""
     return by + (f" by {order}" if order else "")

@@ -66,7 +66,7 @@ def time_format_given(
     """Return how an event time is read, by the `source`'s options or arguments; refuse those that contradict it."""
     same = source is not None and time is not None and source.get("eventtime", "").lower() == time.lower()
     own = source if source is not None and same else {}
-    found: dict[str, str | None] = {}
+    reading: dict[str, str | None] = {}
     for name, asked in (("time_format", time_format), ("time_zone", time_zone)):
         known = own.get(name.replace("_", ""))
         if text_argument(name, asked) is not None and known is not None and known != asked:
@@ -75,10 +75,10 @@ def time_format_given(
                 expected="one of them",
                 hint=f"leave {name} out here: the stream has what its source has",
             )
-        found[name] = known if asked is None else asked
-    zone = found["time_zone"] or "UTC"
+        reading[name] = known if asked is None else asked
+    zone = reading["time_zone"] or "UTC"
     check_time_zone("time_zone", zone)
-    return TimeFormat(found["time_format"], zone)
+    return TimeFormat(reading["time_format"], zone)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +220,7 @@ class Node(abc.ABC):
         A step that takes changes then misses nothing, whatever :attr:`left_out` is; a step that needs every row refuses
         them.
         """
-        return any(each.retracts for each in self.inputs)
+        return any(source.retracts for source in self.inputs)
 
     @property
     def least_key(self) -> Key:
@@ -392,7 +392,7 @@ class Queue(StatefulNode):
     def settings(self) -> tuple[dict[str, str], dict[str, str]]:
         fixed, changeable = super().settings
         given = {"weight": self.weight, "access interval": self.access_interval}
-        return fixed, changeable | {name: str(each) for name, each in given.items() if each is not None}
+        return fixed, changeable | {name: str(value) for name, value in given.items() if value is not None}
 
     @property
     def keeps(self) -> str:
@@ -476,13 +476,13 @@ def walk(node: Node) -> Iterator[Node]:
     """Yield each node once, its inputs before it, from left to right."""
     seen: set[Node] = set()
 
-    def visit(each: Node) -> Iterator[Node]:
-        if each in seen:
+    def visit(step: Node) -> Iterator[Node]:
+        if step in seen:
             return
-        seen.add(each)
-        for before in each.inputs:
+        seen.add(step)
+        for before in step.inputs:
             yield from visit(before)
-        yield each
+        yield step
 
     return visit(node)
 

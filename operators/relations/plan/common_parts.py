@@ -44,12 +44,12 @@ def in_words(text: str, plan: nodes.Node) -> str:
     for node in nodes.walk(plan):
         columns = node.by if isinstance(node, nodes.GroupAggregates) else ()
         columns = node.columns if isinstance(node, nodes.Project | nodes.ConstantRow) else columns
-        found = [(name, str(each)) for name, each in columns]
+        meanings = [(name, str(expression)) for name, expression in columns]
         if isinstance(node, nodes.GroupAggregates):
-            found += [(each.name, aggregate_text(each)) for each in node.aggregates]
+            meanings += [(aggregate.name, aggregate_text(aggregate)) for aggregate in node.aggregates]
         if isinstance(node, nodes.WindowFunctions):
-            found += [(each.call.name, function_text(each)) for each in node.functions]
-        for name, written in found:
+            meanings += [(function.call.name, function_text(function)) for function in node.functions]
+        for name, written in meanings:
             if name != written:
                 meant.setdefault(name, written)
 
@@ -57,42 +57,42 @@ def in_words(text: str, plan: nodes.Node) -> str:
 
     def write(name: str) -> str:
         if name not in words:
-            words[name] = _MADE.sub(lambda each: write(each[0]), meant[name]) if name in meant else name
+            words[name] = _MADE.sub(lambda match: write(match[0]), meant[name]) if name in meant else name
             if len(words[name]) > _LONG:  # each level of views may double it
                 words[name] = f"{words[name][:_LONG]} …"
         return words[name]
 
-    return _MADE.sub(lambda each: write(each[0]), text)
+    return _MADE.sub(lambda match: write(match[0]), text)
 
 
-def aggregate_text(each: nodes.Aggregation) -> str:
+def aggregate_text(aggregate: nodes.Aggregation) -> str:
     """Return an aggregate in readable form."""
-    arguments = ", ".join(map(str, each.arguments[: 1 if len(each.order) > 1 else None])) or "*"
-    where = f" where {each.where}" if each.where is not None else ""
-    keys = (*each.arguments[1:], *each.arguments[:1])[-len(each.order) :] if each.order else ()
-    order = ", ".join(f"{key}{' desc' if down else ''}" for key, (down, _) in zip(keys, each.order, strict=True))
+    arguments = ", ".join(map(str, aggregate.arguments[: 1 if len(aggregate.order) > 1 else None])) or "*"
+    where = f" where {aggregate.where}" if aggregate.where is not None else ""
+    keys = (*aggregate.arguments[1:], *aggregate.arguments[:1])[-len(aggregate.order) :] if aggregate.order else ()
+    order = ", ".join(f"{key}{' desc' if down else ''}" for key, (down, _) in zip(keys, aggregate.order, strict=True))
     order = f" order by {order}" if order else ""
-    return f"{each.function}({'distinct ' if each.distinct else ''}{arguments}{order}){where}"
+    return f"{aggregate.function}({'distinct ' if aggregate.distinct else ''}{arguments}{order}){where}"
 
 
-def function_text(each: nodes.WindowFunction) -> str:
+def function_text(function: nodes.WindowFunction) -> str:
     """Return a window function in readable form."""
-    call, frame = each.call, each.frame
+    call, frame = function.call, function.frame
     if call.function in RANKS:
-        return f"{call.function}({each.number or ''})"
+        return f"{call.function}({function.number or ''})"
     if call.function in {"lag", "lead"}:
-        return f"{call.function} {each.number} of {', '.join(map(str, call.arguments))}"
+        return f"{call.function} {function.number} of {', '.join(map(str, call.arguments))}"
     ends = [f"{'all' if end is None else f'{end:+d}' if end else 'its own'}" for end in (frame.start, frame.end)]
     return f"{aggregate_text(call)} over {frame.kind} {ends[0]} to {ends[1]}"
 
 
 def _named(plan: nodes.Relation) -> nodes.Relation:
     made, names = _relation(plan)
-    return _projected(made, [(each.name, Field(names[each.name], each.type)) for each in plan.schema])
+    return _projected(made, [(field.name, Field(names[field.name], field.type)) for field in plan.schema])
 
 
 def _projected(source: nodes.Relation, columns: Sequence[tuple[str, Expression]]) -> nodes.Relation:
-    same = tuple((each.name, Field(each.name, each.type)) for each in source.schema)
+    same = tuple((field.name, Field(field.name, field.type)) for field in source.schema)
     return source if tuple(columns) == same else nodes.Project(source, tuple(columns))
 
 
@@ -116,9 +116,11 @@ def _relation(node: nodes.Relation) -> tuple[nodes.Relation, _Names]:
     if isinstance(node, nodes.WindowOver):
         return _windowed(node)
     if isinstance(node, nodes.ConstantRow):
-        columns = {name: ordered(each) for name, each in node.columns}
-        names = {name: f"x:{digest(each)}" for name, each in columns.items()}
-        return nodes.ConstantRow(tuple(sorted((names[name], each) for name, each in columns.items()))), names
+        columns = {name: ordered(expression) for name, expression in node.columns}
+        names = {name: f"x:{digest(expression)}" for name, expression in columns.items()}
+        return nodes.ConstantRow(
+            tuple(sorted((names[name], expression) for name, expression in columns.items()))
+        ), names
     if isinstance(node, nodes.Join):
         return _join(node)
     if isinstance(node, nodes.SetOperation):
@@ -136,12 +138,12 @@ def _relation(node: nodes.Relation) -> tuple[nodes.Relation, _Names]:
         source = _positions(node.source)
         names = {name: str(at) for at, name in enumerate(node.source.schema.names)}
         functions: dict[str, nodes.WindowFunction] = {}
-        for each in node.functions:
-            call = _aggregation(each.call, names)
-            bare = replace(each, call=call)
-            names[each.call.name] = f"a:{digest(bare)}"
-            functions[names[each.call.name]] = replace(bare, call=replace(call, name=names[each.call.name]))
-        some = tuple(each for _, each in sorted(functions.items()))
+        for function in node.functions:
+            call = _aggregation(function.call, names)
+            bare = replace(function, call=call)
+            names[function.call.name] = f"a:{digest(bare)}"
+            functions[names[function.call.name]] = replace(bare, call=replace(call, name=names[function.call.name]))
+        some = tuple(function for _, function in sorted(functions.items()))
         return nodes.WindowFunctions(source, _orders(node.order, names), _partition(node.by, names), some), names
     source, names = _relation(node.source)
     if isinstance(node, nodes.Where):
@@ -172,24 +174,24 @@ def _relation(node: nodes.Relation) -> tuple[nodes.Relation, _Names]:
 
 
 def _orders(order: Sequence[nodes.Order], names: _Names) -> tuple[nodes.Order, ...]:
-    return tuple(replace(each, expression=ordered(renamed(each.expression, names))) for each in order)
+    return tuple(replace(key, expression=ordered(renamed(key.expression, names))) for key in order)
 
 
 def _partition(by: Sequence[Expression], names: _Names) -> tuple[Expression, ...]:
-    return tuple(sorted({ordered(renamed(each, names)) for each in by}, key=content))
+    return tuple(sorted({ordered(renamed(expression, names)) for expression in by}, key=content))
 
 
-def _aggregation(each: nodes.Aggregation, names: _Names) -> nodes.Aggregation:
+def _aggregation(aggregate: nodes.Aggregation, names: _Names) -> nodes.Aggregation:
     """Return an aggregate over columns with new names, without its own."""
-    where = all_of(conjuncts_in_order(renamed(each.where, names))) if each.where is not None else None
-    arguments = tuple(ordered(renamed(argument, names)) for argument in each.arguments)
-    return replace(each, name="", arguments=arguments, where=where)
+    where = all_of(conjuncts_in_order(renamed(aggregate.where, names))) if aggregate.where is not None else None
+    arguments = tuple(ordered(renamed(argument, names)) for argument in aggregate.arguments)
+    return replace(aggregate, name="", arguments=arguments, where=where)
 
 
 @remembered
 def _positions(node: nodes.Relation) -> nodes.Relation:
     made, names = _relation(node)
-    return _projected(made, [(str(at), Field(names[each.name], each.type)) for at, each in enumerate(node.schema)])
+    return _projected(made, [(str(at), Field(names[field.name], field.type)) for at, field in enumerate(node.schema)])
 
 
 def _windowed(node: nodes.WindowOver) -> tuple[nodes.Relation, _Names]:
@@ -197,29 +199,29 @@ def _windowed(node: nodes.WindowOver) -> tuple[nodes.Relation, _Names]:
     window = node.window
     if isinstance(window, nodes.RowWindow):
         where = all_of(conjuncts_in_order(renamed(window.where, names))) if window.where is not None else None
-        window = replace(window, partition=tuple(sorted({names[each] for each in window.partition})), where=where)
+        window = replace(window, partition=tuple(sorted({names[column] for column in window.partition})), where=where)
     if isinstance(window, nodes.Session):
-        window = nodes.Session(window.gap_us, tuple(sorted({names[each] for each in window.partition})))
+        window = nodes.Session(window.gap_us, tuple(sorted({names[column] for column in window.partition})))
     added = {name: name for name in node.schema.names if name not in names}
     return nodes.WindowOver(stream, window), {**names, **added}
 
 
 def _project(node: nodes.Project, source: nodes.Relation, names: _Names) -> tuple[nodes.Relation, _Names]:
     if isinstance(node, nodes.QueueProject):
-        columns = tuple((name, ordered(renamed(each, names))) for name, each in node.columns)
+        columns = tuple((name, ordered(renamed(expression, names))) for name, expression in node.columns)
         where = None if node.where is None else ordered(renamed(node.where, names))
-        key = tuple(names[each] for each in node.key)
+        key = tuple(names[column] for column in node.key)
         changed = replace(node, source=source, columns=columns, key=key, where=where)
         return changed, {name: name for name in node.schema.names}
     made: dict[str, Expression] = {}
-    found: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for name, expression in node.columns:
-        each = ordered(renamed(expression, names))
-        found[name] = _name(each, "x")
-        made[found[name]] = each
-    if set(made) == set(source.schema.names) and all(isinstance(each, Field) for each in made.values()):
-        return source, found
-    return nodes.Project(source, tuple(sorted(made.items()))), found
+        canonical = ordered(renamed(expression, names))
+        new_names[name] = _name(canonical, "x")
+        made[new_names[name]] = canonical
+    if set(made) == set(source.schema.names) and all(isinstance(column, Field) for column in made.values()):
+        return source, new_names
+    return nodes.Project(source, tuple(sorted(made.items()))), new_names
 
 
 def _free(name: str, source: nodes.Relation) -> str:
@@ -230,23 +232,23 @@ def _free(name: str, source: nodes.Relation) -> str:
 
 def _aggregate(node: nodes.GroupAggregates, source: nodes.Relation, names: _Names) -> tuple[nodes.Relation, _Names]:
     by: dict[str, Expression] = {}
-    found: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for name, expression in node.by:
-        each = ordered(renamed(expression, names))
-        found[name] = _name(each, "g")
-        by[found[name]] = each
+        canonical = ordered(renamed(expression, names))
+        new_names[name] = _name(canonical, "g")
+        by[new_names[name]] = canonical
     aggregates = {}
-    for each in node.aggregates:
-        bare = _aggregation(each, names)
+    for aggregate in node.aggregates:
+        bare = _aggregation(aggregate, names)
         made_name = f"a:{digest(bare)}"
         while made_name in by:  # a group of what the same aggregate gives below
             made_name += "|"
-        found[each.name] = made_name
-        aggregates[found[each.name]] = replace(bare, name=found[each.name])
+        new_names[aggregate.name] = made_name
+        aggregates[new_names[aggregate.name]] = replace(bare, name=new_names[aggregate.name])
     made = nodes.GroupAggregates(
-        source, tuple(sorted(by.items())), tuple(each for _, each in sorted(aggregates.items()))
+        source, tuple(sorted(by.items())), tuple(aggregate for _, aggregate in sorted(aggregates.items()))
     )
-    return made, found
+    return made, new_names
 
 
 def _join(node: nodes.Join) -> tuple[nodes.Relation, _Names]:
@@ -262,9 +264,9 @@ def _join(node: nodes.Join) -> tuple[nodes.Relation, _Names]:
     taken = set(left.schema.names)
     other = {name: f"{name}|" if name in taken else name for name in right.schema.names}
     while len({*taken, *other.values()}) < len(taken) + len(other):
-        other = {name: f"{each}|" if each in taken or name != each else each for name, each in other.items()}
-    right = _projected(right, [(other[each.name], Field(each.name, each.type)) for each in right.schema])
-    right_names = {name: other[each] for name, each in right_names.items()}
+        other = {name: f"{new}|" if new in taken or name != new else new for name, new in other.items()}
+    right = _projected(right, [(other[field.name], Field(field.name, field.type)) for field in right.schema])
+    right_names = {name: other[new] for name, new in right_names.items()}
     names = {**left_names, **right_names}
     pairs = [(two, one) if swapped else (one, two) for one, two in node.on]
     on = [(ordered(renamed(one, names)), ordered(renamed(two, names))) for one, two in pairs]
