@@ -13,9 +13,16 @@ from ..conf.errors import OptionError
 from ..conf.options import path_argument
 from ..operators import join_steps
 from ..operators.group_by import group_windows, open_groups
-from ..operators.join_steps import TimeToLive, latest_limit, latest_sides, timed_sides
-from ..operators.joins.band import Interval, band_of, distance_of, reach_back, tumbling_band
-from ..operators.joins.latest_plan import LatestHow, LatestJoinPlan
+from ..operators.join_steps import (
+    TimeToLive,
+    joins_tables_of,
+    latest_limit,
+    latest_sides,
+    tables_joined,
+    timed_sides,
+)
+from ..operators.joins.band import Interval, JoinTimeRange, band_of, distance_of, reach_back, tumbling_band
+from ..operators.joins.latest_plan import LatestJoinPlan, LatestSide
 from ..operators.joins.plan import AsOfHow, AsOfPlan, How, JoinOutput, JoinPlan, Shards, shards_for
 from ..operators.joins.release.choice import OrderedRelease, release_plan
 from ..operators.runtime.ticks import flush_rows_each
@@ -33,7 +40,7 @@ from ..operators.windows.parse import (
     windows_of_groups,
 )
 from ..operators.windows.shards.plan import NUMBER, Tombstones, WindowPlan
-from ..plan.nodes import check_complete
+from ..plan.nodes import Node, check_complete
 from ..plan.properties import identity_of
 from .steps import StreamSteps, plan_of
 from .windows import GroupedStream, WindowedStream
@@ -50,7 +57,7 @@ class WindowsAndJoins(StreamSteps):
         other: Self,
         *,
         on: str | Sequence[str] | Mapping[str, str],
-        within: str | int | Interval | Windower,
+        within: str | int | Interval | Windower | None = None,
         how: How = "inner",
         condition: str | None = None,
         emit: JoinOutput | Literal["ordered"] | Emission | OrderedRelease = "all",
@@ -72,7 +79,7 @@ class WindowsAndJoins(StreamSteps):
         within
             The most time between rows that meet: ``"2 minutes"``, or for each direction
             ``us.Interval(before="2 minutes", after="3 minutes")``. With ``us.Windower("1 minute")``, rows meet if they
-            are in one window of this length.
+            are in one window of this length. It is optional in joins of newest rows.
         how
             ``inner``, ``left``, ``right``, ``full``; ``semi`` and ``anti`` give rows of the left that have a partner,
             or have none.
@@ -116,6 +123,9 @@ class WindowsAndJoins(StreamSteps):
 
         Tombstones end the query. A row with a null in `on` meets nothing.
 
+        If both inputs have only newest rows, such as results that are retracted, their newest rows are joined, with the
+        update keys of :meth:`join_latest`. All results are early, and `emit` is not given.
+
         Examples
         --------
         >>> near = us.Interval(before="2 minutes", after="3 minutes")
@@ -123,8 +133,23 @@ class WindowsAndJoins(StreamSteps):
         >>> in_order = stream.join(other, on="vehicle_id", within=near, emit="ordered")
         """
         right = plan_of("join", other)
+
+        def band_for(unit: int | None) -> JoinTimeRange:
+            return tumbling_band(_tumbling(within), unit) if isinstance(within, Windower) else band_of(within, unit)
+
+        if joins_tables_of(self.plan, right):
+            if emit != "all":
+                raise OptionError(
+                    f"join(emit={emit!r}) of newest rows",
+                    expected="emit='all': results are emitted early, and retracted",
+                    hint="leave emit out",
+                )
+            (one, two), band, unit = tables_joined(self.plan, right, on, None if within is None else band_for)
+            return self._newest_pairs(
+                right, one, two, how, suffix, shards, band=band, unit_us=unit, condition=condition
+            )
         one, two, unit = timed_sides(self.plan, right, on)
-        band = tumbling_band(_tumbling(within), unit) if isinstance(within, Windower) else band_of(within, unit)
+        band = band_for(unit)
         release = OrderedRelease() if emit == "ordered" else emit if isinstance(emit, OrderedRelease) else None
         also = ", 'ordered', us.OrderedRelease(…)"
         emission = emission_for("join", emit if release is None else "all", ("all", "latest"), also=also)
@@ -207,7 +232,7 @@ class WindowsAndJoins(StreamSteps):
         other: Self,
         *,
         on: str | Sequence[str] | Mapping[str, str],
-        how: LatestHow = "inner",
+        how: How = "inner",
         suffix: str = "_right",
         ttl: TimeToLive = None,
         tombstone_retention: str | int | None = None,
@@ -226,7 +251,7 @@ class WindowsAndJoins(StreamSteps):
             whose new row has other values leaves its former partners.
         how
             ``inner``, ``left``, ``right`` or ``full``, which give rows of that side, or of both, without a partner with
-            nulls.
+            nulls; ``semi`` or ``anti``, as for :meth:`join`.
         suffix
             Added to names of columns of the right that the left has too.
         ttl
@@ -269,8 +294,20 @@ class WindowsAndJoins(StreamSteps):
         """
         right = plan_of("join_latest", other)
         one, two = latest_sides(self.plan, right, on, ttl, tombstone_retention)
+        return self._newest_pairs(right, one, two, how, suffix, shards)
+
+    def _newest_pairs(
+        self,
+        right: Node,
+        one: LatestSide,
+        two: LatestSide,
+        how: How,
+        suffix: str,
+        shards: int | Shards,
+        **meeting: Any,
+    ) -> Self:
         parts = shards_for(shards)
-        plan = LatestJoinPlan(one, two, how, suffix, parts.number, latest_limit(parts, (one, two)))
+        plan = LatestJoinPlan(one, two, how, suffix, parts.number, latest_limit(parts, (one, two)), **meeting)
         return self._of(join_steps.join_latest(self.plan, right, plan))
 
     def join_table(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, SchemaError
 from ..core.rows.key import Key
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import IncompleteInput, Node, TableJoin, TimeJoin, check_complete
-from ..plan.properties import check_key_columns, check_promised, coalesces
-from .joins.band import LEFT, SIDES, unit_of
+from ..plan.properties import check_key_columns, check_promised, coalesces, table_key
+from .joins.band import LEFT, SIDES, JoinTimeRange, unit_of
 from .joins.latest_changes import check_key_texts
 from .joins.latest_plan import LatestJoinPlan, LatestLimit, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
@@ -22,8 +23,24 @@ TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
 """The lifetime of rows: a duration for both sides of a join, or a pair."""
 
 
+def joins_tables_of(left: Node, right: Node) -> bool:
+    """Return whether a join by time is of newest rows, as its inputs are; refuse one input of newest rows."""
+    both = (left, right)
+    tables = [table_key(each) is not None for each in both]
+    if all(tables) or not any(tables):
+        return all(tables)
+    table, name = both[tables.index(True)], SIDES[tables.index(False)]
+    check_complete(both[tables.index(False)].left_out, "a join would miss pairs here")
+    reason = "its steps retract results" if table.left_out is None else table.left_out.problem
+    raise SchemaError(
+        f"a join of every row of the {name} stream with newest rows would miss pairs or keep all its rows: {reason}",
+        expected="every row of both streams, or the newest rows of both",
+        hint=f"make the {name} stream a table of its newest rows: read it with coalesce=True; or use join_latest(…)",
+    )
+
+
 def latest_sides(
-    left: Node, right: Node, on: Any, ttl: TimeToLive, tombstone_retention: str | int | None
+    left: Node, right: Node, on: Any, ttl: TimeToLive = None, tombstone_retention: str | int | None = None
 ) -> tuple[LatestSide, LatestSide]:
     """Return both sides of a join of newest rows."""
     columns = columns_of_on(on)
@@ -43,10 +60,28 @@ def latest_sides(
     return one, two
 
 
+def tables_joined(
+    left: Node, right: Node, on: Any, band: Callable[[int | None], JoinTimeRange] | None
+) -> tuple[tuple[LatestSide, LatestSide], JoinTimeRange | None, int | None]:
+    """Return both sides of a join of newest rows, the times that meet, given by `band`, and their unit."""
+    one, two = (
+        dataclasses.replace(side, key=table_key(each))
+        for side, each in zip(latest_sides(left, right, on), (left, right), strict=True)
+    )
+    if band is None:
+        return (one, two), None, 1
+    times = [_event_time(each, name) for each, name in zip((left, right), SIDES, strict=True)]
+    schemas_of(left, right, {}, "join", {times[0]: times[1]})
+    check_time_formats("join", left, right)
+    unit = unit_of(times[0], left.arrow.field(times[0]).type, left.time_format.format)
+    return (one, two), band(unit), unit
+
+
 def join_latest(left: Node, right: Node, plan: LatestJoinPlan) -> LatestJoin:
     """Return pairs of the newest rows of two plans."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    pair_condition(plan)  # refuses an invalid condition
     for side, name in zip(plan.sides, SIDES, strict=True):
         if plan.own_key:
             check_key_texts(side.schema, side.key, name)
@@ -55,7 +90,7 @@ def join_latest(left: Node, right: Node, plan: LatestJoinPlan) -> LatestJoin:
         for side, before in zip(plan.sides, (left, right), strict=True)
     )
     left_out = IncompleteInput(
-        "join_latest() emits pairs of newest rows, and retracts them",
+        "a join of newest rows emits their pairs, and retracts them",
         "put the window before the join",
     )
     return LatestJoin(
@@ -174,12 +209,18 @@ def join_as_of(left: Node, right: Node, plan: AsOfPlan) -> TimeJoin:
 
 def _time_of(plan: Node, name: str) -> str:
     """Return the event time of a stream that is joined by time. It needs one, a watermark, and all of its rows."""
+    time = _event_time(plan, name)
+    check_promised(plan, f"join() over the {name} stream")
+    check_complete(plan.left_out, "a join would miss pairs here")
+    return time
+
+
+def _event_time(plan: Node, name: str) -> str:
     if plan.time is None:
         raise OptionError(
             f"join of a {name} stream without an event time",
             expected="an event time in both streams",
-            hint="name the column: read(…, event_time=…); join_latest(…) needs none",
+            hint="name the column: read(…, event_time=…); join_latest(…) needs none, nor do results that are "
+            'retracted without `within`: condition="l.join_time < r.t" compares their columns',
         )
-    check_promised(plan, f"join() over the {name} stream")
-    check_complete(plan.left_out, "a join would miss pairs here")
     return plan.time

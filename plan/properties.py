@@ -105,6 +105,16 @@ def identity_of(node: Node) -> Key | None:
     return found if found is not None and set(found) <= set(node.schema.names) else None
 
 
+def table_key(node: Node) -> Key | None:
+    """Return the columns that identify a row if only newest rows count, and all are there; None otherwise."""
+    if not node.retracts and node.left_out is None:
+        return None
+    found = identity_of(node)
+    if found is None and (node.retracts or (node.left_out is not None and node.left_out.newest)):
+        found = node.key
+    return found
+
+
 def check_columns(plan: Node) -> None:
     """Refuse a plan whose rows lack the key, the time or the system column."""
     tree = json_tree(plan.schema.jsonValue()["fields"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,157 +12,20 @@ import pyarrow.compute as pc
 from ...conf.errors import SchemaError
 from ...core.feedback.reports import LatestJoinReport
 from ...core.rows.exact_integers import Int64s, Mask
+from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ...core.rows.text import value_texts
-from ..runtime.pack import micros, newest_rows
 from ..runtime.shard import Shard, ShardInput
-from ..state.key_runs import Found, KeyRuns, PlaceRanges, UInt64s, key_places, ranges, row_places
+from ..state.key_runs import KeyRuns, ranges
 from ..state.runs import RunFiles
 from ..state.store import Store
 from .band import LEFT, RIGHT, SIDES
-from .latest_plan import GONE, VERSION, LatestJoinPlan, LatestSide, VersionPlan
-from .pair_kernel import equal_keys
+from .latest_plan import VERSION, LatestJoinPlan, LatestSide, VersionPlan
+from .pair_kernel import SortedRows, equal_keys, matches
+from .pairs import PairCondition, pair_condition
 from .plan import JOIN_TIME, ResultColumn, check_columns, columns_to_json
-from .side import NUMBER, as_schema, numbers_of, rows_in, without_key
-from .versions import ALIVE, TIME, DeletionRetention, Expiry, LatestVersions, newer_versions, places, row_times
-
-ARRIVAL, FIRST = "__upstream_arrival", "__upstream_first"
-"""Columns of kept rows: their last and first arrival, in microseconds."""
-
-_DELETED = "__upstream_deleted"
-
-
-class NewestSide:
-    """One side in a batch: its former rows, their changes, and its current rows.
-
-    Arriving rows have versions from an earlier stage, or get them here where a key cannot move. `forgetting` must
-    already have the batch's punctuation.
-
-    `numbers` are the numbers of the `on` values of rows that arrive or may expire. `keyless` are rows with a null in
-    `on`. `keyless_left` are tombstones of such rows, whose keys have moved or are deleted. `same`, `new` and `removed`
-    are the rows that stay, arrive, and leave. `fresh` masks new rows whose key had no row with these values of `on`.
-    `gone` has the former rows of deleted keys.
-    """
-
-    def __init__(
-        self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: DeletionRetention, expiry: Expiry
-    ) -> None:
-        self._side = side
-        self._runs = runs
-        self._forgetting = forgetting
-        self._expiry = expiry
-        due = expiry.due(forgetting, runs) if side.stays else np.empty(0, dtype=np.int64)
-        if side.stays and rows.num_rows:
-            rows, _ = newest_rows(rows, list(side.key), side.event_time)
-            if side.ttl is not None:
-                rows, _ = expiry.arriving(rows, row_times(rows, side))
-        keyless = without_key(rows, side.on)
-        rows = _kept(rows.combine_chunks())
-        self.keyless = self.keyless_left = rows.slice(0, 0)
-        if keyless.any():
-            deleted = _flags(rows, _DELETED)
-            self.keyless = rows.filter(pa.array(keyless & ~deleted))
-            self.keyless_left = rows.filter(pa.array(keyless & deleted))
-        self.gone = rows.filter(pa.array(_flags(rows, GONE))) if not side.stays else rows.slice(0, 0)
-        if keyless.any():
-            rows = rows.filter(pa.array(~keyless)).combine_chunks()
-        numbers = numbers_of(rows, side.on)
-        self.numbers = np.concatenate([numbers, due]) if len(due) else numbers
-        self._rows = rows.append_column(NUMBER, pa.array(numbers))
-
-    def read(self, numbers: Int64s) -> None:
-        """Read the rows with some numbers, and apply the changes."""
-        side, rows = self._side, self._rows
-        self._found = found = self._rows_of(numbers)
-        kept = found.rows
-        at = places(kept, rows, tuple(dict.fromkeys([*side.key, *side.on])))
-        deleted = _flags(rows, _DELETED)
-        if side.stays:
-            times = row_times(rows, side)
-            version, newer, before = newer_versions(kept, at, times, self._forgetting)
-            for name, values in ((VERSION, version), (TIME, times), (ALIVE, ~deleted)):
-                rows = rows.append_column(name, pa.array(values))
-            if not newer.all():
-                rows, at, deleted, before = rows.filter(pa.array(newer)), at[newer], deleted[newer], before[newer]
-        else:
-            before = at >= 0
-        self._stays = stays = np.ones(kept.num_rows, dtype=np.bool_)
-        stays[at[at >= 0]] = False
-        # Removed rows keep their former values, with the version and the arrival of the row that removes them.
-        removed = deleted & before
-        was, cause = kept.take(pa.array(at[removed])), rows.filter(pa.array(removed))
-        for name in (VERSION, ARRIVAL, FIRST):
-            was = was.set_column(was.schema.get_field_index(name), name, cause.column(name))
-        if side.stays:
-            over = self._expiry.leaving(kept, stays, self._forgetting)
-            stays &= ~over
-            was = pa.concat_tables([was, *self._expired(kept.filter(pa.array(over)))])
-        self.removed = was.combine_chunks()
-        if side.stays:
-            self.gone = self.removed
-        there = ~deleted
-        self.fresh = ~before[there]
-        rows = as_schema(rows, kept.schema)
-        self.new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
-        # A deleted key that has no versions elsewhere is kept with the time of its deletion.
-        self._changed = rows if side.stays else self.new
-        alive = stays & _flags(kept, ALIVE) if side.stays else stays
-        self.same = kept.filter(pa.array(alive)).combine_chunks()
-
-    def _rows_of(self, numbers: Int64s) -> Found:
-        if self._side.one:
-            return self._runs.find(key_places(numbers))
-        return self._runs.find_between(PlaceRanges.of_keys(numbers).disjoint())
-
-    def _places(self, rows: pa.Table) -> UInt64s:
-        numbers = rows.column(NUMBER).to_numpy()
-        return key_places(numbers) if self._side.one else row_places(numbers, numbers_of(rows, self._side.key))
-
-    def _expired(self, rows: pa.Table) -> list[pa.Table]:
-        """Return expired rows as removed ones, with their next version and the arrival of the last punctuation."""
-        rows = rows.filter(rows.column(ALIVE))
-        if not rows.num_rows:
-            return []
-        since = np.full(rows.num_rows, self._forgetting.heard_us)
-        own = {VERSION: rows.column(VERSION).to_numpy() + 1, ARRIVAL: since, FIRST: since}
-        for name, values in own.items():
-            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), pa.array(values))
-        return [rows]
-
-    def keep(self) -> None:
-        """Write the current rows to the state."""
-        self._runs.replace(self._found, self._stays, self._changed, self._places(self._changed))
-        if self._side.ttl is not None and self._side.stays:
-            changed = self._changed
-            self._expiry.add(changed.column(NUMBER).to_numpy(), changed.column(TIME).to_numpy())
-
-    @cached_property
-    def now(self) -> pa.Table:
-        return pa.concat_tables([self.same, self.new]).combine_chunks()
-
-
-def kept_schema(side: LatestSide) -> pa.Schema:
-    """Return the columns of a side's kept rows."""
-    fields = [field for field in side.schema if field.name != SYSTEM]
-    own = [*(ARRIVAL, FIRST, VERSION, NUMBER), *((TIME,) if side.stays else ())]
-    alive = [pa.field(ALIVE, pa.bool_())] if side.stays else []
-    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in own), *alive])
-
-
-def _kept(rows: pa.Table) -> pa.Table:
-    """Replace the rows' system column by their arrivals and a flag of deletion."""
-    arrival = micros(rows, "arrival")
-    first, deleted = micros(rows, "first_arrival", arrival), deleted_mask(rows)
-    rows = rows.drop_columns([SYSTEM])
-    for name, values in ((ARRIVAL, pa.array(arrival)), (FIRST, pa.array(first)), (_DELETED, deleted)):
-        rows = rows.append_column(name, values)
-    return rows
-
-
-def _flags(rows: pa.Table, name: str) -> Mask:
-    column = rows.column(name)
-    return (pc.fill_null(column, False) if column.null_count else column).to_numpy()
-
+from .side import NUMBER, as_schema, rows_in
+from .versions import ARRIVAL, FIRST, DeletionRetention, Expiry, LatestVersions, NewestSide, kept_schema
 
 NO_ROW = "\\N"
 """The text of a missing row. No key has it, since a backslash in a key is doubled."""
@@ -281,9 +143,16 @@ class LatestChanges:
     """The changes of one batch of a shard; `turn` numbers the shard's batches from 1 on."""
 
     def __init__(
-        self, plan: LatestJoinPlan, results: LatestResults, left: NewestSide, right: NewestSide, turn: int
+        self,
+        plan: LatestJoinPlan,
+        results: LatestResults,
+        left: NewestSide,
+        right: NewestSide,
+        turn: int,
+        condition: PairCondition | None = None,
     ) -> None:
         self._plan = plan
+        self._condition = condition
         self._results = results
         self._sides = (left, right)
         self._turn = turn
@@ -295,11 +164,13 @@ class LatestChanges:
             yield from self._to_one(plan.of)
         elif plan.whole:
             yield from self._by_on()
+        elif plan.left_alone:
+            yield from self._with_or_without(LEFT, partner=plan.how == "semi")
         else:
             yield from self._pairs()
             for side in (LEFT, RIGHT):
                 if plan.gives_alone(side):
-                    yield from self._alone(side)
+                    yield from self._with_or_without(side)
 
     def _pairs(self) -> Iterator[pa.Table]:
         """Yield the changes of pairs where a row of either side may have many partners.
@@ -314,38 +185,56 @@ class LatestChanges:
                 yield self._results.given((one.take(pa.array(at)), two.take(pa.array(other))), number)
         # If both sides leave a pair, one more change follows, at the place where both have gone.
         for one, two, less in (
-            (left.removed, right.now, 0),
-            (left.now, right.removed, 0),
+            (left.removed, right.remaining, 0),
+            (left.remaining, right.removed, 0),
             (left.removed, right.removed, 1),
         ):
             at, other = self._matched(LEFT, one, two)
-            if len(at):
-                number = _versions(one, at) + _versions(two, other) - less
-                # A row that is new was in no pair that could be left: its tombstone deletes nothing.
-                yield self._results.tombstones((one.take(pa.array(at)), two.take(pa.array(other))), number)
+            yield from self._lost(one, at, two, other, less)
+        if self._plan.selects:
+            one, two = left.remaining, right.remaining
+            at, other = self._matched(LEFT, one, two)
+            at, other = self._former(at, other)
+            yield from self._lost(one, at, two, other, 0)
 
-    def _alone(self, side: int) -> Iterator[pa.Table]:
-        """Yield the changes of a side's rows without a partner, beside those of pairs.
+    def _lost(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s, less: int) -> Iterator[pa.Table]:
+        if len(at):
+            number = _versions(one, at) + _versions(two, other) - less
+            yield self._results.tombstones((one.take(pa.array(at)), two.take(pa.array(other))), number)
+
+    def _former(self, at: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the pairs of remaining rows, of the left and the right, whose successors do not meet."""
+        left, right = self._sides
+        changed = (at >= left.same.num_rows) | (other >= right.same.num_rows)
+        at, other = at[changed], other[changed]
+        still = self._holds(LEFT, left.now, left.successors[at], right.now, right.successors[other])
+        return at[~still], other[~still]
+
+    def _with_or_without(self, side: int, *, partner: bool = False) -> Iterator[pa.Table]:
+        """Yield the changes of a side's rows without a partner, or of those with one, beside those of pairs.
 
         The row's version orders these results, then the batch. When a row moves, the tombstone at its former place has
         the least number of the row's new version.
         """
         one, two = self._sides[side], self._sides[1 - side]
-        before = pa.concat_tables([two.same, two.removed, two.new.filter(pa.array(~two.fresh))])
-        met, had = self._meets(side, one.new, two.now), self._meets(side, one.new, before)
-        for rows in (one.new.filter(pa.array(~met)), one.keyless):
-            yield from self._one_alone(side, rows, self._turn)
-        yield from self._one_alone(side, one.new.filter(pa.array(met & ~had & ~one.fresh)), self._turn, deleted=True)
-        at, cause = self._causes(side, one.same, two.removed)
+        given = self._meets(side, one.new, two.now) == partner
+        was = np.zeros(one.new.num_rows, dtype=np.bool_)
+        was[~one.fresh] = self._meets(side, one.replaced, two.before) == partner
+        yield from self._one_alone(side, one.new.filter(pa.array(given)), self._turn)
+        yield from self._one_alone(side, one.new.filter(pa.array(was & ~given)), self._turn, deleted=True)
+        at, cause = self._causes(side, one.same, two.leaving)
         lost = ~self._meets(side, one.same, two.now)[at]
-        yield from self._one_alone(side, one.same.take(pa.array(at[lost])), self._turn, cause.filter(pa.array(lost)))
+        rows, cause = one.same.take(pa.array(at[lost])), cause.filter(pa.array(lost))
+        yield from self._one_alone(side, rows, self._turn, cause, deleted=partner)
         at, cause = self._causes(side, one.same, two.new)
-        found = ~self._meets(side, one.same, before)[at]
+        found = ~self._meets(side, one.same, two.before)[at]
         rows, cause = one.same.take(pa.array(at[found])), cause.filter(pa.array(found))
-        yield from self._one_alone(side, rows, self._turn, cause, deleted=True)
-        left = one.removed.filter(pa.array(~self._meets(side, one.removed, before)))
-        for rows in (left, one.keyless_left):
-            yield from self._one_alone(side, rows, 0, deleted=True)
+        yield from self._one_alone(side, rows, self._turn, cause, deleted=not partner)
+        left = one.removed.filter(pa.array(self._meets(side, one.removed, two.before) == partner))
+        yield from self._one_alone(side, left, 0, deleted=True)
+        if not partner:
+            yield from self._one_alone(side, one.keyless, self._turn)
+            yield from self._one_alone(side, one.keyless_left, 0, deleted=True)
 
     def _one_alone(
         self, side: int, rows: pa.Table, turn: int, cause: pa.Table | None = None, *, deleted: bool = False
@@ -392,9 +281,9 @@ class LatestChanges:
         at, other = self._matched(side, one.same, two.new)
         met[at] = True
         yield from self._with_partner(side, one.same, at, two.new, other)
-        at, other = self._matched(side, one.same, two.removed)
+        at, other = self._matched(side, one.same, two.leaving)
         lost = ~met[at]
-        gone = two.removed.take(pa.array(other[lost]))
+        gone = two.leaving.take(pa.array(other[lost]))
         yield from self._without(side, one.same.take(pa.array(at[lost])), _numbers(gone, VERSION), gone)
         at, other = self._matched(side, one.new, two.now)
         yield from self._with_partner(side, one.new, at, two.now, other)
@@ -419,7 +308,7 @@ class LatestChanges:
             yield make(_both(side, rows, None), number, cause)
 
     def _meets(self, side: int, one: pa.Table, two: pa.Table) -> Mask:
-        """Return which rows of a side have the values of `on` of a row of the other side."""
+        """Return which rows of a side meet a row of the other side."""
         found = np.zeros(one.num_rows, dtype=np.bool_)
         found[self._matched(side, one, two)[0]] = True
         return found
@@ -434,19 +323,51 @@ class LatestChanges:
         return at[last], two.take(pa.array(other[last]))
 
     def _matched(self, side: int, one: pa.Table, two: pa.Table) -> tuple[Int64s, Int64s]:
-        """Return the positions of rows of a side, and of others, with equal values of `on`."""
+        """Return the positions of rows of a side, and of others, that meet."""
         if not one.num_rows or not two.num_rows:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        plan, band = self._plan, self._plan.band
         probes, numbers = one.column(NUMBER).to_numpy(), two.column(NUMBER).to_numpy()
-        order = np.argsort(numbers, kind="stable")
-        other, counts = ranges(numbers[order], probes, probes)
-        at, other = np.repeat(np.arange(len(probes)), counts), order[other]
-        if not self._plan.exact:
-            sides = self._plan.sides
-            same = equal_keys(one, sides[side].on, at, two, sides[1 - side].on, other)
+        if band is None:
+            order = np.argsort(numbers, kind="stable")
+            other, counts = ranges(numbers[order], probes, probes)
+            at, other = np.repeat(np.arange(len(probes)), counts), order[other]
+        else:
+            times = _times(two, plan.sides[1 - side])
+            order = np.lexsort((times, numbers))
+            rows = SortedRows(numbers[order], times[order], two)
+            found = [*matches(probes, *band.partners(side, _times(one, plan.sides[side])), rows)]
+            none = [np.empty(0, dtype=np.int64)]
+            at = np.concatenate(none + [each for each, _ in found])
+            other = order[np.concatenate(none + [each for _, each in found])]
+        if not plan.exact:
+            same = equal_keys(one, plan.sides[side].on, at, two, plan.sides[1 - side].on, other)
             mask = same.to_numpy(zero_copy_only=False)
             at, other = at[mask], other[mask]
+        if self._condition is not None:
+            mask = self._fulfil(side, one, at, two, other)
+            at, other = at[mask], other[mask]
         return at, other
+
+    def _holds(self, side: int, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s) -> Mask:
+        """Return which pairs of rows with equal values of `on` meet."""
+        plan, mask = self._plan, np.ones(len(at), dtype=np.bool_)
+        if plan.band is not None:
+            least, greatest = plan.band.partners(side, _times(one, plan.sides[side])[at])
+            times = _times(two, plan.sides[1 - side])[other]
+            mask = (least <= times) & (times <= greatest)
+        if self._condition is not None:
+            mask[mask] = self._fulfil(side, one, at[mask], two, other[mask])
+        return mask
+
+    def _fulfil(self, side: int, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s) -> Mask:
+        assert self._condition is not None
+        left, right = ((one, at), (two, other)) if side == LEFT else ((two, other), (one, at))
+        return self._condition(*left, *right).to_numpy(zero_copy_only=False)
+
+
+def _times(rows: pa.Table, side: LatestSide) -> Int64s:
+    return ordered(rows.column(str(side.event_time))).astype(np.int64, copy=False)
 
 
 def _both(side: int, one: pa.Table, two: pa.Table | None) -> Rows:
@@ -498,6 +419,7 @@ class LatestJoinShard(Shard[LatestJoinPlan, LatestJoinReport]):
         super().__init__(number, plan, store, files)
         head = self._head
         self._turn = int(head.get("turn", 0))
+        self._condition = pair_condition(plan)
         self._forgetting = [
             DeletionRetention(side, head.get(name, {})) for name, side in zip(SIDES, plan.sides, strict=True)
         ]
@@ -524,13 +446,15 @@ class LatestJoinShard(Shard[LatestJoinPlan, LatestJoinReport]):
             self._counts[f"{SIDES[at]}_rows"] += rows.num_rows
             self._advance_clock([rows])
             self._forgetting[at].hear(punctuation)
-            sides.append(NewestSide(side, self._runs[at], rows, self._forgetting[at], self._expiry[at]))
+            by_on = not self._plan.selects
+            sides.append(NewestSide(side, self._runs[at], rows, self._forgetting[at], self._expiry[at], by_on=by_on))
         touched = np.concatenate([each.numbers for each in sides])
         for each in sides:
             each.read(touched)
         self._turn += 1
         results = LatestResults(self._plan, self._number)
-        tables = LatestChanges(self._plan, results, sides[LEFT], sides[RIGHT], self._turn).tables()
+        changes = LatestChanges(self._plan, results, sides[LEFT], sides[RIGHT], self._turn, self._condition)
+        tables = changes.tables()
         result = pa.concat_tables([self._plan.schema.empty_table(), *tables])
         for each in sides:
             each.keep()

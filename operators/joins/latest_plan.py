@@ -5,24 +5,31 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Literal
 
 import pyarrow as pa
 
 from ...conf.options import count_argument, text_argument, word_argument
 from ...core.rows.key import NO_KEY, Key
 from ...core.rows.system_column import SYSTEM
-from .band import LEFT, RIGHT, over_limit
+from ...expressions.evaluate import RowEvaluator
+from .band import LEFT, RIGHT, JoinTimeRange, over_limit
 from .pair_kernel import is_exact
-from .plan import JOIN_TIME, JoinSide, ResultColumn, on_text, result_columns
+from .plan import (
+    JOIN_TIME,
+    How,
+    JoinSide,
+    ResultColumn,
+    condition_of_pairs,
+    on_text,
+    result_columns,
+    within_text,
+)
 
 VERSION, GONE = "__upstream_version", "__upstream_gone"
 """Columns added to a side's rows: the number of newer rows of the key so far, and a flag for a deleted key."""
 
 PAIR_KEYS = Key(("left_key", "right_key"))
 """The update keys of both rows as text: the key of results that may lack either row."""
-
-LatestHow = Literal["inner", "left", "right", "full"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,14 +116,18 @@ class LatestJoinPlan:
 
     left: LatestSide
     right: LatestSide
-    how: LatestHow = "inner"
+    how: How = "inner"
     suffix: str = "_right"  # of the right's columns whose name the left has too
     shards: int = 1
     limit: LatestLimit | None = None
+    band: JoinTimeRange | None = None  # the times of rows that meet; None for any
+    unit_us: int | None = 1  # microseconds of one unit of the times; None if unknown
+    condition: str | None = None  # of pairs, in SQL
 
     def __post_init__(self) -> None:
-        word_argument("how", self.how, LatestHow)
+        word_argument("how", self.how, How)
         text_argument("suffix", self.suffix or "")
+        text_argument("condition", self.condition)
         count_argument("shards", self.shards)
 
     @property
@@ -128,6 +139,21 @@ class LatestJoinPlan:
         """True if keys with equal numbers are equal."""
         return is_exact([self.left.schema.field(name).type for name in self.left.on])
 
+    @property
+    def selects(self) -> bool:
+        """True if rows with equal values of `on` may not meet."""
+        return self.band is not None or self.condition is not None
+
+    @cached_property
+    def pair_condition(self) -> RowEvaluator | None:
+        """The evaluator of the condition, as in :class:`~upstream.operators.joins.plan.JoinPlan`."""
+        return condition_of_pairs(self.condition, self.sides)
+
+    @property
+    def left_alone(self) -> bool:
+        """True if results are rows of the left as they are."""
+        return self.how in ("semi", "anti")
+
     def gives_alone(self, side: int) -> bool:
         """Return whether rows of a side without a partner are results."""
         return self.how in (("left", "full") if side == LEFT else ("right", "full"))
@@ -136,26 +162,29 @@ class LatestJoinPlan:
     def of(self) -> int | None:
         """The side whose update key results have: each result has one of its rows, with one partner at most."""
         side = RIGHT if self.how == "right" else LEFT
-        return side if self.how != "full" and self.sides[1 - side].one else None
+        return side if self.how != "full" and not self.left_alone and self.sides[1 - side].one else None
 
     @property
     def whole(self) -> bool:
         """True if a value of `on` has one result at most, of which either row may be missing."""
-        return self.how == "full" and all(each.one and each.stays for each in self.sides)
+        return self.how == "full" and not self.selects and all(each.one and each.stays for each in self.sides)
 
     @property
     def own_key(self) -> Key:
         """The columns added to results as their update key, where parts of both keys might be null."""
-        return Key() if self.how == "inner" or self.of is not None or self.whole else PAIR_KEYS
+        identified = self.how == "inner" or self.left_alone or self.of is not None or self.whole
+        return Key() if identified else PAIR_KEYS
 
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
+        if self.left_alone:
+            return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name != SYSTEM)
         return result_columns(self.sides, self.suffix, (*((JOIN_TIME,) if self.has_time else ()), *self.own_key))
 
     @cached_property
     def key(self) -> Key:
-        if self.own_key:
-            return self.own_key
+        if self.own_key or self.left_alone:
+            return self.own_key or self.left.key
         names = {(each.side, each.source): each.name for each in self.columns}
         found: list[str] = []
         if self.of != RIGHT:
@@ -172,7 +201,7 @@ class LatestJoinPlan:
         kinds = [
             None if name is None else each.schema.field(name).type for name, each in zip(times, self.sides, strict=True)
         ]
-        return kinds[0] is not None and kinds[0] == kinds[1]
+        return kinds[0] is not None and kinds[0] == kinds[1] and not self.left_alone
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -192,6 +221,8 @@ class LatestJoinPlan:
             "keys": f"{', '.join(self.left.key)} and {', '.join(self.right.key)}",
             "how": self.how,
             "shards": str(self.shards),
+            **({} if self.band is None else {"within": within_text(self.band, self.unit_us)}),
+            **({} if self.condition is None else {"condition": self.condition}),
         }
 
     def changeable(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ..state.entries import PANE
 from ..state.runs import Run, Runs
 from ..state.store import Store
 from .band import LEFT, RIGHT, JoinTimeRange
+from .latest_plan import LatestJoinPlan
 from .pair_kernel import SortedRows, equal_keys, key_numbers, matches, sorted_rows
 from .plan import JOIN_TIME, ROW_NUMBERS, JoinPlan
 from .side import NUMBER, ROW
@@ -124,7 +125,7 @@ class Pairs:
         self.rows += len(arrival)
 
 
-def pair_condition(plan: JoinPlan) -> PairCondition | None:
+def pair_condition(plan: JoinPlan | LatestJoinPlan) -> PairCondition | None:
     """Return a plan's condition over pairs, None if it has none."""
     evaluator = plan.pair_condition
     if evaluator is None:

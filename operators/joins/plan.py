@@ -169,19 +169,7 @@ class JoinPlan:
 
         It is bound where the plan is made and goes to the workers with it. It refuses unknown columns and functions.
         """
-        if self.condition is None:
-            return None
-        from ...expressions.bind import OptionText, bind_condition
-
-        text = OptionText(self.condition, "condition")
-        tables = {
-            name: pa.schema([each for each in side.schema if each.name != SYSTEM])
-            for name, side in zip("lr", self.sides, strict=True)
-        }
-        fields = [each.with_name(f"{name}.{each.name}") for name, schema in tables.items() for each in schema]
-        evaluator = RowEvaluator([("holds", bind_condition(text, tables))], pa.schema(fields))
-        evaluator.check(text)
-        return evaluator
+        return condition_of_pairs(self.condition, self.sides)
 
     @property
     def left_alone(self) -> bool:
@@ -271,7 +259,7 @@ class JoinPlan:
         return {
             "on": on_text(self.sides),
             "times": f"{self.left.time} and {self.right.time}",
-            "within": self._within(),
+            "within": within_text(self.band, self.unit_us),
             "how": self.how,
             "emit": self.output,
             "condition": self.condition or "",
@@ -284,11 +272,22 @@ class JoinPlan:
         limit = "" if self.state_limit is None else limit_text(self.state_limit, self.on_limit)
         return {"state limit": limit, **({} if self.release is None else self.release.changeable())}
 
-    def _within(self) -> str:
-        if isinstance(self.band, IntervalBand):
-            before, after = (distance_text(each, self.unit_us) for each in (self.band.before, self.band.after))
-            return f"{before} before to {after} after"
-        return f"windows of {distance_text(self.band.segment, self.unit_us)}"
+
+def condition_of_pairs(condition: str | None, sides: Sequence[JoinSide]) -> RowEvaluator | None:
+    """Return the evaluator of a condition of pairs; refuse unknown columns and functions."""
+    if condition is None:
+        return None
+    from ...expressions.bind import OptionText, bind_condition
+
+    text = OptionText(condition, "condition")
+    tables = {
+        name: pa.schema([each for each in side.schema if each.name != SYSTEM])
+        for name, side in zip("lr", sides, strict=True)
+    }
+    fields = [each.with_name(f"{name}.{each.name}") for name, schema in tables.items() for each in schema]
+    evaluator = RowEvaluator([("holds", bind_condition(text, tables))], pa.schema(fields))
+    evaluator.check(text)
+    return evaluator
 
 
 def result_columns(
@@ -338,6 +337,14 @@ def on_text(sides: Sequence[JoinSide]) -> str:
     """Return the columns that are equal in rows that meet, in words."""
     pairs = zip(*(each.on for each in sides), strict=True)
     return ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs)
+
+
+def within_text(band: JoinTimeRange, unit_us: int | None) -> str:
+    """Return the times that meet in words."""
+    if isinstance(band, IntervalBand):
+        before, after = (distance_text(each, unit_us) for each in (band.before, band.after))
+        return f"{before} before to {after} after"
+    return f"windows of {distance_text(band.segment, unit_us)}"
 
 
 def distance_text(distance: int, unit_us: int | None) -> str:

@@ -101,7 +101,7 @@ class Query:
             if row[SYSTEM]["deleted"]:
                 self.table.pop(key, None)
             else:
-                self.table[key] = (row["a"], row["b"], row["join_time"])
+                self.table[key] = tuple(row.get(name) for name in ("a", "b", "join_time"))
         return given
 
     def repeated(self, *both, bounds=(None, None)):
@@ -133,38 +133,41 @@ def newest(rows, key, below=None):
     return [row for row in found.values() if not row[4] and (below is None or row[2] >= below)]
 
 
-def expected(left, right, left_key, right_key, how, below=(None, None)):
-    """The join of the newest rows, by the key of the results."""
+def expected(left, right, left_key, right_key, how, below=(None, None), meets=None):
+    """The join of the newest rows, by the key of the results; `meets` decides for rows with equal values of `on`."""
     places = {"v": 0, "w": 0, "r": 1}
     of = [lambda row, names=names: tuple(row[places[name]] for name in names) for names in (left_key, right_key)]
     ones, twos = newest(left, of[0], below[0]), newest(right, of[1], below[1])
 
     def named(one, two):
         keys = [None if row is None else each(row) for row, each in zip((one, two), of, strict=True)]
-        if how in ("inner", "left") and right_key == ("r",):
+        if how in ("semi", "anti") or (how in ("inner", "left") and right_key == ("r",)):
             return keys[0]
         if how == "right" and left_key == ("r",):
             return keys[1]
         if how == "inner":
             return tuple(dict(zip((*left_key, *right_key), (*keys[0], *keys[1]), strict=True)).values())
-        if left_key == right_key == ("r",):
+        if left_key == right_key == ("r",) and meets is None:
             return keys[0] or keys[1]
         return tuple("\\N" if key is None else ",".join(map(str, key)) for key in keys)
 
-    found, met = {}, []
+    found, met, met_by = {}, [], []
     for one in ones:
         for two in twos:
-            if one[1] is not None and one[1] == two[1]:
+            if one[1] is not None and one[1] == two[1] and (meets is None or meets(one, two)):
                 found[named(one, two)] = (one[3], two[3], max(one[2], two[2]))
-                met += [one, two]
+                met.append(one)
+                met_by.append(two)
+    if how in ("semi", "anti"):
+        return {named(one, None): (one[3], None, None) for one in ones if (one in met) == (how == "semi")}
     if how in ("left", "full"):
         found |= {named(one, None): (one[3], None, one[2]) for one in ones if one not in met}
     if how in ("right", "full"):
-        found |= {named(None, two): (None, two[3], two[2]) for two in twos if two not in met}
+        found |= {named(None, two): (None, two[3], two[2]) for two in twos if two not in met_by}
     return found
 
 
-HOWS = ["inner", "left", "right", "full"]
+HOWS = ["inner", "left", "right", "full", "semi", "anti"]
 ONS = st.sampled_from(["x", "y", "z", None])
 
 

@@ -74,8 +74,10 @@ def test_an_anti_join_of_a_stream_whose_key_has_the_name():
         lambda stream: stream.window("5 microseconds", tombstones="drop"),
         lambda stream: stream.group_by("r").agg(n=us.count()).window("5 microseconds"),
         lambda stream: stream.group_by("r").agg(),
+        lambda stream: stream.join(stream, on="k", within=5, emit="latest", suffix="_two"),
+        lambda stream: stream.join(stream.group_by("k").agg(n=us.count()), on="k", within=5),
     ],
-    ids=["late", "tombstones", "no time", "no aggregate"],
+    ids=["late", "tombstones", "no time", "no aggregate", "emit", "no time to join"],
 )
 def test_arguments_that_retracted_results_do_not_take(step):
     with pytest.raises(OptionError):
@@ -91,10 +93,9 @@ def test_arguments_that_retracted_results_do_not_take(step):
         (lambda stream: stream.queue(policy="shed"), "drop some of the rows"),
         (lambda stream: stream.where("v > 0", on_leave="keep"), "no longer hold"),
         (lambda stream: stream.session_window("5 minutes").agg(n=us.count()), "retracts them"),
-        (lambda stream: stream.join(stream, on="k", within=us.Windower(5)), "retracts them"),
         (lambda stream: stream.join_as_of(stream, on="k"), "retracts them"),
     ],
-    ids=["ordered", "merge", "union", "shed", "keep", "sessions", "join", "as of"],
+    ids=["ordered", "merge", "union", "shed", "keep", "sessions", "as of"],
 )
 def test_what_needs_final_results_refuses_those_that_are_retracted(step, words):
     with pytest.raises(SchemaError, match=words):
@@ -177,13 +178,17 @@ def summed(found: list[Row]) -> dict[Any, tuple[int, int]]:
     return {group: (each["n"], each["v"]) for group, each in groups.items()}
 
 
+def time_of(row: Row) -> int:
+    return max(row[name] for name in ("t", "t_right") if row[name] is not None)
+
+
 def bag(found: list[Row]) -> Counter[Any]:
     return Counter((row["k"], row["v"], row["v_right"]) for row in found)
 
 
 @given(
     st.lists(st.sampled_from(THEN), max_size=2),
-    st.sampled_from(["rows", "groups", "distinct", "windows", "join"]),
+    st.sampled_from(["rows", "groups", "distinct", "windows", "join", "near"]),
     st.lists(st.tuples(rows(), rows(), rows(), st.booleans()), min_size=1, max_size=4),
 )
 def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batches):
@@ -199,6 +204,10 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batch
             return stream.window("5 microseconds", by="r", shards=3).agg(n=us.count())
         if last == "join":
             return stream.select("v", "v_right", "r").join_latest(more, on="k", suffix="_more", shards=2)
+        if last == "near":
+            table, near = more.where("v > 0", on_leave="delete"), us.Interval(before=1, after=2)
+            given: dict[str, Any] = {"within": near, "how": "left", "condition": "l.v <=> NULL OR l.v < r.v"}
+            return stream.join(table, on="k", suffix="_more", shards=2, **given)
         return stream
 
     tester = stream_tester(steps)
@@ -222,8 +231,7 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batch
     elif last == "distinct":
         assert Counter(row["r"] for row in held) == Counter({row["r"]: 1 for row in found if row["r"] is not None})
     elif last == "windows":
-        times = ((row["r"], max(row[name] for name in ("t", "t_right") if row[name] is not None)) for row in found)
-        expected = Counter((group, time // 5) for group, time in times if group is not None)
+        expected = Counter((row["r"], time_of(row) // 5) for row in found if row["r"] is not None)
         assert {(row["r"], row["window_id"]): row["n"] for row in held} == expected
     elif last == "join":
         partners = {row["k"]: row["v"] for row in newest(third)}
@@ -231,5 +239,16 @@ def test_pipelines_over_changes_equal_the_question_to_all_rows(then, last, batch
             (row["k"], row["v"], row["v_right"], partners[row["k"]]) for row in found if row["k"] in partners
         )
         assert Counter((row["k"], row["v"], row["v_right"], row["v_more"]) for row in held) == expected
+    elif last == "near":
+        newest_rows = {row["k"]: row for row in newest(third)}
+
+        def partner(row: Row) -> int | None:
+            other = newest_rows.get(row["k"], {"v": 0})
+            meets = other["v"] > 0 and -1 <= other["t"] - time_of(row) <= 2
+            return other["v"] if meets and (row["v"] is None or row["v"] < other["v"]) else None
+
+        assert Counter((row["k"], row["v"], row["v_right"], row["v_more"]) for row in held) == Counter(
+            (row["k"], row["v"], row["v_right"], partner(row)) for row in found
+        )
     else:
         assert bag(held) == bag(found)

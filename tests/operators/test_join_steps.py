@@ -1,12 +1,13 @@
 """Arguments of joins that need no Spark."""
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import upstream as us
@@ -206,6 +207,40 @@ def test_groups_of_pairs(batches, how):
                     many[0] * many[1], sum(left) * many[1] if left else None, sum(right) * many[0] if right else None
                 )  # fmt: skip
         assert {row["r"]: (row["n"], row["v"], row["w"]) for row in tester.latest()} == expected
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(st.tuples(SOME, SOME, st.booleans()), min_size=1, max_size=4),
+    st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
+    st.sampled_from("kr"), st.booleans(), st.sampled_from([None, "l.v <= r.v"]),
+)  # fmt: skip
+def test_a_join_of_newest_rows_has_the_results_of_the_query(batches, how, on, near, condition):
+    """Rows below zero delete their key."""
+
+    def steps(left, right):
+        left, right = (side.where("v >= 0", on_leave="delete") for side in (left, right))
+        within = us.Interval(before=2, after=3) if near else None
+        return left.join(right, on=on, how=how, within=within, condition=condition, shards=2)
+
+    one, two = (f"(SELECT * FROM LATEST({name}) WHERE v >= 0) AS {name[0]}" for name in ("left_rows", "right_rows"))
+    near_sql = "r.t BETWEEN l.t - INTERVAL '2' MICROSECONDS AND l.t + INTERVAL '3' MICROSECONDS"
+    meets = [f"l.{on} = r.{on}", *([near_sql] if near else []), *([condition] if condition else [])]
+    columns = "l.v AS v" if how in ("semi", "anti") else "l.v AS v, r.v AS v_right"
+    text = f"SELECT {columns} FROM {one} {how.upper()} JOIN {two} ON {' AND '.join(meets)}"
+    given = {"key": "k", "event_time": "t", "time_format": "epoch_us"}
+    tester, query = (
+        newest_tester(steps),
+        StreamTester(text, dict.fromkeys(["left_rows", "right_rows"], SCHEMA), **given),
+    )
+    for *batch, restart in batches:
+        for name, some in zip(("left", "right"), batch, strict=True):
+            tester.batch(rows(*some), into=name)
+            query.batch(rows(*some), into=f"{name}_rows")
+        if restart:
+            tester.restart()
+        found, asked = (Counter((row["v"], row.get("v_right")) for row in each.latest()) for each in (tester, query))
+        assert found == asked
 
 
 def test_rows_expire_by_the_watermark_of_their_own_stream():

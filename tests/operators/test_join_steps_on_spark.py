@@ -42,19 +42,24 @@ def newest(rows):
     return found
 
 
-def test_buses_of_each_route_now(spark, tmp_path):
+def test_buses_of_each_route_now_that_are_faster_than_their_mean(spark, tmp_path):
     rows = []
     for seed in (1, 2):
         rows += write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus, seed)
         now = feed(spark, tmp_path / "feed", "bus", BUSES, "bus", coalesce=seed == 2)
         grouped = now.where("speed % 5 <> 1", on_leave="delete").group_by("route", shards=3)
         counted = grouped.agg(n=us.count(), speed=us.avg("speed"), most=us.max("speed"))
-        write_to_end(counted, tmp_path / "table", tmp_path / "checkpoint")
+        buses = feed(spark, tmp_path / "feed", "bus", BUSES, "bus", coalesce=True)
+        fast = counted.join(buses, on="route", condition="r.speed > l.speed", suffix="_bus", shards=3)
+        write_to_end(fast, tmp_path / "table", tmp_path / "checkpoint")
         groups = {}
         for _, _, at, speed in newest(rows).values():
             if speed % 5 != 1:
                 groups.setdefault(at, []).append(speed)
-        found = read_frame(tmp_path / "table").select("route", "n", "speed", "most").rows()
-        assert {row[0]: row[1:] for row in found} == {
-            at: (len(speeds), sum(speeds) / len(speeds), max(speeds)) for at, speeds in groups.items()
-        }
+        found = read_frame(tmp_path / "table").select("bus", "route", "n", "speed", "most", "speed_bus").rows()
+        means = {at: sum(speeds) / len(speeds) for at, speeds in groups.items()}
+        assert sorted(found) == sorted(
+            (bus, at, len(groups[at]), means[at], max(groups[at]), speed)
+            for bus, _, at, speed in newest(rows).values()
+            if at in groups and speed > means[at]
+        )

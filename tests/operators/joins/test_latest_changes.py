@@ -14,9 +14,8 @@ from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.exact_integers import LOWEST
 from upstream.core.rows.frames import from_frame, to_frame
 from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.joins.band import IntervalBand, TumblingBand
 from upstream.operators.joins.latest_changes import (
-    ARRIVAL,
-    FIRST,
     NO_ROW,
     LatestJoinShard,
     LatestResults,
@@ -24,6 +23,7 @@ from upstream.operators.joins.latest_changes import (
     key_texts,
 )
 from upstream.operators.joins.latest_plan import LatestLimit
+from upstream.operators.joins.versions import ARRIVAL, FIRST
 from upstream.operators.state.store import DictStore
 
 
@@ -123,20 +123,34 @@ def test_a_pair_has_the_values_of_both_and_the_later_time_and_its_tombstone_the_
 KEYS = [(("v",), ("r",)), (("r",), ("w",)), (("v",), ("w",)), (("r",), ("r",)), (("v", "r"), ("w",))]
 BOUNDS = st.lists(st.tuples(*2 * [st.none() | st.integers(0, 14)]), min_size=4, max_size=4)
 LIVES = st.none() | st.integers(0, 5)
+MEETINGS = [  # what else decides that rows meet
+    ({}, None),
+    ({"band": IntervalBand(2, 1)}, lambda one, two: -2 <= two[2] - one[2] <= 1),
+    ({"band": TumblingBand(4)}, lambda one, two: one[2] // 4 == two[2] // 4),
+    ({"condition": "l.a < r.b"}, lambda one, two: one[3] < two[3]),
+    (
+        {"band": IntervalBand(3, 3), "condition": "(l.a + r.b) % 3 > 0"},
+        lambda one, two: abs(two[2] - one[2]) <= 3 and (one[3] + two[3]) % 3 > 0,
+    ),
+]
 
 
 @pytest.mark.parametrize("keys", KEYS)
-@given(st.data(), st.sampled_from(HOWS), BOUNDS, st.tuples(LIVES, LIVES), st.sampled_from([1, SHARDS]))
-def test_the_table_has_the_join_of_rows_that_have_not_expired(keys, data, how, bounds, ttl, shards):
+@given(
+    st.data(), st.sampled_from(HOWS), BOUNDS, st.tuples(LIVES, LIVES), st.sampled_from([1, SHARDS]),
+    st.sampled_from(MEETINGS),
+)  # fmt: skip
+def test_the_table_has_the_join_of_rows_that_have_not_expired(keys, data, how, bounds, ttl, shards, meeting):
     left, right = (data.draw(updates(key)) for key in keys)
-    query = Query(plan(keys[1], keys[0], how, shards, ttl=ttl))
+    more, meets = meeting
+    query = Query(plan(keys[1], keys[0], how, shards, ttl=ttl, **more))
     below = [None, None]
     for at, (one, two) in enumerate(zip(left, right, strict=True)):
         query.repeated(one, two, bounds=bounds[at])
         for side, (bound, life) in enumerate(zip(bounds[at], ttl, strict=True)):
             if bound is not None and life is not None:
                 below[side] = max(below[side] or LOWEST, bound - life)
-        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), *keys, how, below)
+        assert query.table == expected(flat(left[: at + 1]), flat(right[: at + 1]), *keys, how, below, meets)
     # A key that has the join's columns needs no stage of its own.
     assert any(name[0] == "versions" for name in query.stores) <= any("r" not in key for key in keys)
 
