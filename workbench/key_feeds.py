@@ -71,7 +71,7 @@ class PlannedBatch:
 
 
 class BatchJournal:
-    """The batches that a checkpoint has plans of, a hundred by Spark. `in_table` is the last one in the table."""
+    """The batches whose plans a checkpoint still has: the last hundred. `in_table` is the last one in the table."""
 
     def __init__(self, checkpoint: TableFolder, in_table: int) -> None:
         self._checkpoint = checkpoint

@@ -304,7 +304,7 @@ def _served(summary: CommitSummary) -> int:
 
 
 def _cost(commits: Sequence[CommitSummary], served: Sequence[int]) -> tuple[float, float, str]:
-    """Return the microseconds of a row and of a batch beside its rows (`served` per commit), and their origin."""
+    """Return the microseconds of a row, and of a batch besides its `served` rows, and how they were found."""
     batch_us = np.diff([each.committed_at_us for each in commits]).astype(np.float64)
     rows = np.array(served[1:], np.float64)
     mean_us, mean_rows = float(batch_us.mean()), max(float(rows.mean()), 1.0)

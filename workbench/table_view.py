@@ -110,7 +110,7 @@ def _cell(value: Any) -> Any:
 
 
 def table_rows(table: WatchedTable, limit: int, where: str | None, columns: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the first rows for which a condition is true; `complete` is false if the time was over before."""
+    """Return the first rows for which a condition is true; `complete` is false if the time was over earlier."""
     opened = open_table(table.location, table.storage)
     frame = scan_table(opened)
     names = frame.collect_schema().names()

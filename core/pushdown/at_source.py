@@ -32,7 +32,7 @@ def is_client_frame(df: DataFrame) -> bool:
 
 
 def source_alone(df: DataFrame, name: str) -> Mapping[str, str] | None:
-    """Return the options of the source of that format if `df` alone reads it, with nothing more set; else None."""
+    """Return the options of the source of that format if `df` reads one path, as it is, and no more; else None."""
     root = _relation(df)
     if root.WhichOneof("rel_type") != "read" or not root.read.is_streaming or not root.read.HasField("data_source"):
         return None

@@ -220,7 +220,7 @@ def every_window(
 
 
 def most_recent(paned: PaneWindows, last_pane: Int64s, through: int) -> Int64s:
-    """Return each key's latest window up to `through`, from its last entry's pane: rule MRU_L of the report."""
+    """Return each key's latest window up to `through`, a complete one, by its last entry's pane: rule MRU_L."""
     return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 

@@ -103,7 +103,7 @@ def laggard_of(offset: Mapping[str, Any], now_us: int) -> Laggard | None:
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
-    """Return the feed that holds the others back, by Spark's progress; empty if they are close together, or one."""
+    """Return the feed that holds the others back, by Spark's progress; empty for one feed, or feeds close together."""
     found = laggard_of(offset, now_us)
     if found is None:
         return ""

@@ -137,7 +137,7 @@ class Positions:
     def _continued(
         self, position: Position | None, feeds: list[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, Any]:
-        """Return where to read each feed from, not yet beyond a truncation, those gone, and those truncated."""
+        """Return where to read each feed from (nothing beyond a truncation yet), and the feeds gone or truncated."""
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
             starts = self._starts(feeds, ends)
