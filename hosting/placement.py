@@ -238,7 +238,7 @@ def _through(source: Node, expression: Expression, by: Mapping[Expression, Expre
 
 
 def _replaced(expression: Expression, by: Mapping[Expression, Expression]) -> Expression | None:
-    """Return the expression in terms of others, or None. No function of a float counts: 0.0 equals -0.0, texts differ."""
+    """Return the expression in terms of others, or None. Functions of a float do not count: 0.0 equals -0.0."""
     if expression in by:
         return by[expression]
     if isinstance(expression, Constant):
