@@ -174,6 +174,7 @@ class Queries(StoredRelations):
         queue: str | None = None,
         budget: int | str | None = None,
         access_interval: str | None = None,
+        key_weight: str | None = None,
     ) -> None:
         """Create a query. If a query of this name and text is there, nothing changes.
 
@@ -191,8 +192,8 @@ class Queries(StoredRelations):
             The number of parts of its table. A table of many rows needs more than one.
         lateness
             By how much below the low-watermark a row still counts, such as ``10 minutes``. It corrects the table.
-        queue, budget, access_interval
-            The policy, the budget and the access interval of a queue, as for :meth:`UpdateStream.queue`: ``in-place``,
+        queue, budget, access_interval, key_weight
+            The policy, budget, access interval, and weight of a queue, as for :meth:`UpdateStream.queue`: ``in-place``,
             ``linecutting``, ``auto`` or ``fifo``. The query must be a list of columns over ``LATEST(stream)``. The
             columns are computed only for the rows that leave the queue [default: no queue; with one, the budget
             ``auto``].
@@ -220,7 +221,7 @@ class Queries(StoredRelations):
         """
         zone = self._zone()
         late = None if lateness is None else duration_argument("lateness", lateness)
-        given = {"queue": queue, "budget": budget, "access_interval": access_interval}
+        given = {"queue": queue, "budget": budget, "access_interval": access_interval, "key_weight": key_weight}
         options = {name: str(value) for name, value in given.items() if value is not None}
         change = Change("create", name, query, weight=weight, active=active, buckets=buckets, time_zone=zone)
         self._record(replace(change, lateness_us=late, queue=options or None))

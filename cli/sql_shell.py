@@ -188,10 +188,11 @@ class Shell:
                 self._note(f"Created view {name}.")
             case statements.Create(name, text, _, weight, buckets, lateness, queue):
                 late = length_text(lateness) if lateness else None
-                policy, budget, interval = map(queue.get, ("queue", "budget", "access_interval"))
+                policy, budget = queue.get("queue"), queue.get("budget")
                 self._queries.create(
                     name, text, weight=weight, buckets=buckets, lateness=late,
-                    queue=policy, budget=budget, access_interval=interval,
+                    queue=policy, budget=budget,
+                    access_interval=queue.get("access_interval"), key_weight=queue.get("key_weight"),
                 )  # fmt: skip
                 self._job.start()
                 self._note(f"Created materialized view {name}. Its table: {self._registered(name).location}")

@@ -293,7 +293,7 @@ def bind_registered(query: RegisteredQuery, catalog: Catalog) -> Query:
     # The process that plans batches needs no plans, and does without the parser.
     from ..language import ViewQueue, bind
 
-    return ViewQueue.put(bind(query.text, query.scope(catalog)), query.name, query.queue)
+    return ViewQueue.put(bind(query.text, query.scope(catalog)), query.name, query.queue, query.time_zone)
 
 
 _WORD = re.compile(r"[\w.-]+")

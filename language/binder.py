@@ -13,8 +13,9 @@ from ..conf.deep_stack import on_deep_stack
 from ..conf.errors import OptionError, QueryRefusedError, SchemaError
 from ..conf.options import duration_argument
 from ..core.feedback.control import AUTO, QueueBudget
+from ..expressions.bind import OptionText, bind_value
 from ..expressions.compile import compiled, folded
-from ..expressions.kinds import UTC
+from ..expressions.kinds import UTC, is_number
 from ..expressions.literals import length_us
 from ..expressions.logic import needed_constants
 from ..expressions.nodes import Call, Expression, Field, all_of, conjuncts, substituted
@@ -438,10 +439,11 @@ class ViewQueue:
     policy: Policy
     budget: QueueBudget
     interval_us: int
+    key_weight: str | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ViewQueue | None:
-        """Return the queue with the options ``queue``, ``budget`` and ``access_interval``; None if there are none."""
+        """Return the queue with the options that :class:`~.statements.Create` has of it; None if there are none."""
         if not options:
             return None
         policy = next((each for each in _POLICIES if each == options.get("queue")), None)
@@ -455,10 +457,11 @@ class ViewQueue:
             policy,
             QueueBudget.parse(options.get("budget", AUTO)),
             0 if interval is None else duration_argument("access_interval", interval),
+            options.get("key_weight"),
         )
 
     @classmethod
-    def put(cls, query: Query, name: str, options: Mapping[str, str]) -> Query:
+    def put(cls, query: Query, name: str, options: Mapping[str, str], time_zone: str = UTC) -> Query:
         """Return a view's query with its queue: before what costs time, and behind what drops rows at no cost.
 
         Raise QueryRefusedError unless the query is a list of columns over the newest rows of one stream.
@@ -494,8 +497,17 @@ class ViewQueue:
         costly = next((at for at, each in enumerate(conditions) if _calls_python(each)), len(conditions))
         below, above = all_of(conditions[:costly]), all_of(conditions[costly:])
         source: Relation = node if below is None else Where(node, below)
-        plan = QueueProject(source, (*columns.items(),), origin.key, queue.policy, name, queue.interval_us, above)
+        weight = None if queue.key_weight is None else _key_weight(queue.key_weight, node.schema, time_zone)
+        made = (*columns.items(),)
+        plan = QueueProject(source, made, origin.key, queue.policy, name, queue.interval_us, above, weight)
         return replace(query, plan=plan)
+
+
+def _key_weight(text: str, schema: pa.Schema, time_zone: str) -> Expression:
+    weight = folded(bind_value(OptionText(text, "key_weight"), schema, time_zone))
+    if not is_number(weight.type):
+        raise OptionError(f"key_weight={text!r} is of {weight.type}", expected="a number by a row's columns")
+    return weight
 
 
 def _is(expression: Expression, column: str) -> bool:

@@ -161,7 +161,8 @@ def _head(node: nodes.Node) -> str:
         )
         if isinstance(node, nodes.QueueProject):
             where = "" if node.where is None else f" where {node.where}"
-            return f"Queue {node.policy}, then project {columns}{where}"
+            weighted = "" if node.weight is None else f" by {node.weight}"
+            return f"Queue {node.policy}{weighted}, then project {columns}{where}"
         return f"{'Project' if isinstance(node, nodes.Project) else 'One row of'} {columns}"
     if isinstance(node, nodes.Join):
         pairs = [f"{one} = {other}" for one, other in node.on]

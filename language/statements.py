@@ -28,7 +28,8 @@ CREATE MATERIALIZED VIEW name AS query;       register a query; its table is FOL
   … name WITH (weight = 2, buckets = 4, lateness = '5 minutes') AS …
                                               with a share under overload, parts, and time for late rows
   … name WITH (queue = 'in-place', budget = 'auto', access_interval = '10 s') AS …
-                                              with a queue before its functions, for the newest rows of a stream
+                                              with a queue before its functions, for the newest rows of a stream;
+                                              key_weight = 'column or expression' counts a key's staleness
 CREATE FUNCTION name(column DOUBLE, …) RETURNS DOUBLE AS 'module:function';
                                               declare a function in Python over Arrow arrays
 CREATE VIEW name AS query;                    give a query a name, to be used in others
@@ -181,7 +182,7 @@ Statement = Definition | Select | Explain | Alter | Refresh | Drop | Show | Show
 _Statement = TypeVar("_Statement", bound=Statement)
 _HINT = "\\? lists what can be typed"
 _NUMBERS = ("weight", "buckets")
-_OF_QUEUE = ("queue", "budget", "access_interval")
+_OF_QUEUE = ("queue", "budget", "access_interval", "key_weight")
 _ELSEWHERE = {
     "lateness": "it is fixed: create the view under another name, WITH (lateness = '10 minutes')",
     "batch_duration": "the job has it: upstream run --batch-duration, or queries.start(batch_duration=…)",

@@ -189,7 +189,8 @@ def _operator(node: nodes.Node, compile_: Compile, clock: Clock, state: Operator
                 return ProjectOperator(made)
             stream = next(each.name for each in nodes.walk(source) if isinstance(each, nodes.Stream))
             where = None if node.where is None else compile_(node.where, source.schema)
-            return QueueProjectOperator(node, stream, made, where, state)
+            weight = None if node.weight is None else compile_(node.weight, source.schema)
+            return QueueProjectOperator(node, stream, made, where, weight, state)
         case nodes.Join():
             return _join(node, compile_, state, clock)
         case nodes.GroupAggregates(source, by, aggregates):

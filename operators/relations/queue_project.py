@@ -13,7 +13,7 @@ from ...conf.units import now_us
 from ...core.feedback.ages import Ages
 from ...core.rows.exact_integers import HIGHEST, Int64s
 from ...core.rows.key import Key
-from ..queue.cells import Cells, Updates
+from ..queue.cells import Cells, Floats, Updates
 from ..queue.keys import HashedKeys
 from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import ALL, Control, ShardPlan, UpdateQueue
@@ -50,6 +50,7 @@ class QueueProjectOperator(ProjectOperator):
         stream: str,
         columns: Sequence[tuple[str, Evaluable]],
         where: Evaluable | None,
+        weight: Evaluable | None,
         state: OperatorState,
     ) -> None:
         super().__init__(columns)
@@ -62,7 +63,7 @@ class QueueProjectOperator(ProjectOperator):
         self._key = [*node.key]
         self._names = [next(name for name, each in columns if each.column == column) for column in node.key]
         self._plan = ShardPlan(Key(node.key), None, 1, node.policy)
-        self._interval_us, self._where = node.interval_us, where
+        self._interval_us, self._where, self._weight = node.interval_us, where, weight
         self._values = state.values
         self._store = state.queue("cells")
         self._waiting = state.arrangement("waiting", node.source.schema.append(pa.field(_GONE, pa.bool_())))
@@ -87,7 +88,7 @@ class QueueProjectOperator(ProjectOperator):
         tick = int(self._values.get("tick", 0))
         clock_us = max(control.now_us if control.now_us > tick else span.until - 1, int(self._values.get("now", 0)))
         numbers = key_numbers(changes, self._key)
-        updates = self._updates(numbers, clock_us)
+        updates = self._updates(changes, numbers, clock_us)
         took = queue.enqueue(updates, clock_us)
         kept = ALL if control.kept is None else control.kept["budget"]
         budget = control.budget if control.now_us > tick else None if kept == ALL else int(kept)
@@ -102,7 +103,7 @@ class QueueProjectOperator(ProjectOperator):
         self.figures = QueueStep({"now_us": clock_us, **figures}, (len(out.locations), began_us, now_us()))
         return found
 
-    def _updates(self, numbers: Int64s, clock_us: int) -> Updates:
+    def _updates(self, changes: pl.DataFrame, numbers: Int64s, clock_us: int) -> Updates:
         """Return the rows that arrived for the keys that change; a key without any changes now."""
         mine, arrival = numbers[:0], numbers[:0]
         if self.arrivals is not None and len(numbers):
@@ -113,7 +114,19 @@ class QueueProjectOperator(ProjectOperator):
         mine = np.concatenate([mine, others])
         arrival = np.concatenate([arrival, np.full(len(others), clock_us)])
         intervals = np.full(len(mine), self._interval_us)
-        return Updates(([pa.chunked_array([pa.array(mine)])], mine), None, arrival, interval_us=intervals)
+        weights = self._weights(changes, numbers, mine)
+        return Updates(
+            ([pa.chunked_array([pa.array(mine)])], mine), None, arrival, weight=weights, interval_us=intervals
+        )
+
+    def _weights(self, changes: pl.DataFrame, numbers: Int64s, wanted: Int64s) -> Floats | None:
+        """Return the weights of some of the keys that change, by their new rows; of a key that goes, by its last."""
+        if self._weight is None:
+            return None
+        order = np.argsort(-int64s(changes, WEIGHT), kind="stable")
+        number, first = np.unique(numbers[order], return_index=True)
+        weights = self._weight.series(changes, "__key_weight").cast(pl.Float64).fill_null(1.0).to_numpy()
+        return weights[order][first][np.searchsorted(number, wanted)]
 
     def _released(self, changes: pl.DataFrame, numbers: Int64s, served: Int64s) -> pl.DataFrame:
         """Let the keys that change wait, and return the rows of those that are served."""

@@ -10,7 +10,7 @@ from kit.hosting import Tables, scanned
 from kit.local_host import LocalHost
 from kit.registries import begun, register
 
-from upstream.conf.errors import OptionError, QueryRefusedError
+from upstream.conf.errors import OptionError, QueryRefusedError, SchemaError
 from upstream.core.feedback.checkpoint_layout import query_queue_folder
 from upstream.core.feedback.reports import QueueReport, read_reports
 from upstream.hosting.command_source import CommandPlanner
@@ -39,6 +39,12 @@ def test_conditions_without_python_come_before_the_queue():
     assert "doubled" not in lines[queue + 1]
 
 
+def test_a_weight_is_an_expression_of_the_streams_columns():
+    assert "Queue in-place by (speed + 1.0), then" in plan_text(queued(SCORED, **IN_PLACE, key_weight="speed + 1"))
+    with pytest.raises(SchemaError, match="key_weight='score'"):
+        queued(SCORED, **IN_PLACE, key_weight="score")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -64,6 +70,7 @@ def test_a_plan_that_cannot_have_a_queue_is_refused(text, message):
         ({"budget": "5"}, "budget without a queue"),
         ({"queue": "fifo", "budget": "few"}, "budget='few'"),
         ({"queue": "fifo", "access_interval": "soon"}, "access_interval='soon'"),
+        ({"queue": "fifo", "key_weight": "route_id"}, "key_weight='route_id' is of string"),
     ],
 )
 def test_wrong_options_are_refused_when_the_view_is_created(tmp_path, options, message):

@@ -210,8 +210,9 @@ def _project(node: nodes.Project, source: nodes.Relation, names: _Names) -> tupl
     if isinstance(node, nodes.QueueProject):
         columns = tuple((name, ordered(renamed(expression, names))) for name, expression in node.columns)
         where = None if node.where is None else ordered(renamed(node.where, names))
+        weight = None if node.weight is None else ordered(renamed(node.weight, names))
         key = tuple(names[column] for column in node.key)
-        changed = replace(node, source=source, columns=columns, key=key, where=where)
+        changed = replace(node, source=source, columns=columns, key=key, where=where, weight=weight)
         return changed, {name: name for name in node.schema.names}
     made: dict[str, Expression] = {}
     new_names: dict[str, str] = {}

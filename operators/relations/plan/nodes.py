@@ -258,6 +258,7 @@ class QueueProject(Project):
     query: str  # Whose budget it has.
     interval_us: int = 0  # The least time between two results of a key.
     where: Expression | None = None  # Which rows have a result; computed for those alone that leave the queue.
+    weight: Expression | None = None  # Of a row: how much its key's staleness counts, 1 if null; None for 1.
 
     @property
     def state(self) -> str:

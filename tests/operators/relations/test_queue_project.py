@@ -1,7 +1,7 @@
 """A queue before costly columns: the same rows in the end, each computed once, in the order of the queue."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,19 @@ def test_a_batch_without_a_new_tick_has_the_budget_that_the_last_one_kept():
     first = run.evaluation.step({"s": rows}, 0, now=5, queues={"q": control})
     again = run.evaluation.step({}, 0, now=6, queues={"q": control})
     assert (first.changes["q"].height, again.changes["q"].height) == (0, 2)
+
+
+def test_keys_are_served_by_their_weighted_ages():
+    run = Run(replace(queue_of(), weight=V))
+    run.step([("a", 1, 1), ("b", 1, 9), ("c", 1, 2)], 0)
+    run.step(budget=1)
+    assert [*run.table] == ["b"]
+    run.step([("a", 2, 40), ("c", 2, None)], 1)
+    assert [*run.table] == ["b", "a"], "a row that comes later has another weight"
+    run.step([("b", 3, 3), ("d", 3, 8)], 1)
+    assert [*run.table] == ["b", "a"], "c, whose removal has the weight of its last row"
+    run.step(budget=1)
+    assert [*run.table] == ["b", "a", "d"]
 
 
 def test_no_key_yields_two_results_within_the_access_interval():
