@@ -359,12 +359,10 @@ def _values(change: Change) -> Iterable[tuple[str, Any]]:
         return ()
     created = change.kind == "create"
     weight = 1.0 if change.weight is None and created else change.weight
-    given = ((_PAUSED, change.active is False),) if created else ()
-    return (
-        *(() if weight is None else ((_WEIGHT, weight),)),
-        *given,
-        *([(_BUDGET, change.queue.get(_BUDGET, AUTO))] if change.queue else []),
-    )
+    paused = change.active is False if created else None
+    budget = change.queue.get(_BUDGET, AUTO) if change.queue else None
+    given = (_WEIGHT, weight), (_PAUSED, paused), (_BUDGET, budget)
+    return [(name, value) for name, value in given if value is not None]
 
 
 def _query_change(registered: RegisteredQuery, attribute: str, value: object, by: str) -> Change:
