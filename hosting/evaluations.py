@@ -26,7 +26,7 @@ from ..operators.relations.slice_plan import narrowest
 from ..operators.relations.zsets import BEGINNING, TIME
 from ..operators.runtime.feeds import ENDED, FeedBounds
 from ..operators.state.store import Store, StorePart, read_head
-from .host_plan import Domain, PlacedFragment, PlacedQuery
+from .host_plan import Domain, HostPlan, PlacedFragment, PlacedQuery, PlacedRoute
 from .messages import Message
 
 
@@ -270,6 +270,54 @@ def _begun_with(
                     evaluation.remove(job)
                     found.failed[job] = reason_of(error)
     return rows
+
+
+_Columns = dict[str, frozenset[str]]
+
+
+class KnownColumns:
+    """The columns of streams that were sent in each batch since an evaluation began, or since its rows wait.
+
+    The scan sends the columns that queries read. A query that begins later and reads others cannot start with an
+    evaluation that lacks them in earlier rows. It begins a further evaluation of its group, as if there were no other.
+    Which one it has depends on the plans of the batches so far, so it is the same in all shards.
+    """
+
+    def __init__(self, plan: HostPlan, saved: dict[str, list[tuple[int, dict[str, list[str]]]]]) -> None:
+        self._plan = plan
+        self._known: dict[str, dict[int, _Columns]] = {
+            group: {number: {name: frozenset(some) for name, some in columns.items()} for number, columns in each}
+            for group, each in saved.items()
+        }
+        self._used: set[tuple[str, int]] = set()
+
+    def evaluation_of(self, fragment: PlacedFragment) -> str:
+        """Return the name of the evaluation that computes a fragment: the first whose rows have all that it reads.
+
+        An evaluation's fragments stay in it: what they read is sent in each batch.
+        """
+        known = self._known.setdefault(fragment.group, {})
+        routes = [each for each in fragment.routes if not each.stream.static]
+        fits = (at for at, each in known.items() if all(route.columns <= each[route.stream.name] for route in routes))
+        number = next(fits, None)
+        if number is None:
+            number = max(known, default=-1) + 1
+        if (fragment.group, number) not in self._used:
+            self._used.add((fragment.group, number))
+            before, sent = known.get(number), self._sent(routes)
+            known[number] = sent if before is None else {name: each & before[name] for name, each in sent.items()}
+        return f"{fragment.group}.{number}" if number else fragment.group
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns by group and number, without evaluations that no fragment has used in this batch."""
+        found: dict[str, list[tuple[int, dict[str, list[str]]]]] = {}
+        for group, number in sorted(self._used):
+            columns = {name: sorted(each) for name, each in self._known[group][number].items()}
+            found.setdefault(group, []).append((number, columns))
+        return found
+
+    def _sent(self, routes: Iterable[PlacedRoute]) -> _Columns:
+        return {each.stream.name: self._plan.routes[each.stream.name][each.name].columns for each in routes}
 
 
 class _EvaluationCache:

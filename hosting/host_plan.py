@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -39,7 +39,7 @@ from ..operators.relations.plan.nodes import (
     WindowOver,
     walk,
 )
-from ..operators.relations.plan.properties import Clock, clock_of, is_periodic, key_of, never_null
+from ..operators.relations.plan.properties import Clock, clock_of, columns_read, is_periodic, key_of, never_null
 from ..operators.relations.windows import check_years
 from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, is_hashable, to_table
 from ..operators.state.store import DictStore
@@ -228,6 +228,7 @@ class PlacedRoute:
     by: tuple[Expression, ...]  # over the stream's columns; an empty tuple sends all rows to one shard
     shard: int | None  # that shard
     newest: bool = False  # A task may send only its newest row of each key.
+    columns: frozenset[str] = field(default=frozenset(), compare=False)  # of the stream, that its readers read
 
 
 @dataclass(frozen=True)
@@ -291,11 +292,12 @@ def _divided(plan: Relation | Changes) -> tuple[Result, Relation | Changes, Plac
 
 def _fragment(fragment: Fragment, domain: Domain, gathered: int, shards: int) -> PlacedFragment:
     first, routes = fragment.gathered_in(shards), list[PlacedRoute]()
+    read = columns_read(fragment.plan)
     for each in fragment.routes:
         shard = None if each.by else first
         newest = domain.clock == "arrival" and _takes_newest(fragment.plan, each.stream)
         name = named("routing", identity(replace(each.stream, lateness_us=0)), content(each.by), shard, newest)
-        routes.append(PlacedRoute(name, each.stream, each.by, shard, newest))
+        routes.append(PlacedRoute(name, each.stream, each.by, shard, newest, read[each.stream]))
     group = named("group", domain.name, sorted((each.stream.name, each.name) for each in routes))
     onward, every_change = fragment.onward, fragment.every_change
     second = gathered if onward == () else None
@@ -423,6 +425,11 @@ class HostPlan:
         newest = {each.newest for each in self.routes.get(stream, {}).values()}
         return True in newest, False in newest
 
+    def sends(self, fragment: PlacedFragment) -> bool:
+        """Return whether the scan sends all that a fragment reads, as other queries read it."""
+        sent = ((each, self.routes.get(each.stream.name, {}).get(each.name)) for each in fragment.routes)
+        return all(known is not None and route.columns <= known.columns for route, known in sent)
+
     @property
     def shards(self) -> int:
         return len(self.slots)
@@ -484,7 +491,9 @@ class HostPlan:
         self.queries[registered.id] = found
         for fragment in found.fragments:
             for route in fragment.routes:
-                self.routes.setdefault(route.stream.name, {}).setdefault(route.name, route)
+                routes = self.routes.setdefault(route.stream.name, {})
+                known = routes.get(route.name, route)
+                routes[route.name] = replace(known, columns=known.columns | route.columns)
 
 
 def _placed(registered: RegisteredQuery, shards: int) -> PlacedQuery | str:

@@ -199,7 +199,7 @@ def _writer(
         streams,
         place,
         slots,
-        lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format),
+        lambda stream: ScanStep(commands, plans, stream, streams[stream].time_format, keeps_late=stream in letters),
         host_steps(place, commands, plans, given, letters),
         batch_s,
     )

@@ -27,7 +27,7 @@ from ..operators.relations.operator import FAILURES, computed, reason_of
 from ..operators.relations.plan.nodes import Stream
 from ..operators.relations.queue_project import ARRIVAL
 from ..operators.relations.streams import SEQUENCE, TOMBSTONE
-from ..operators.relations.zsets import is_hashable, key_numbers, mixed
+from ..operators.relations.zsets import dtypes_of, is_hashable, key_numbers, mixed
 from ..operators.runtime.feeds import key_mask
 from ..operators.runtime.pack import micros
 from ..operators.tables.lookup import Version, rows_at
@@ -90,8 +90,8 @@ _OFTEN_CONSTANT = {
 _WIDE = {str(each): each for each in (pa.int64(), TIMESTAMP)}
 
 
-def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Convert rows with the system column to the form in which the scan sends them.
+def as_sent(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Convert some columns of rows with the system column to the form in which the scan sends them.
 
     A system value that is the same in all rows moves to the schema's metadata. So does the least of whole numbers and
     times that are within 32 bits of it. Rows that represent others have the first arrival of these.
@@ -113,7 +113,7 @@ def as_sent(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             constant[name] = first
             del more[name]
     leasts: dict[str, tuple[str, int]] = {}
-    columns = {**{name: rows.column(name) for name in schema.names}, **more}
+    columns = {**{name: rows.column(name) for name in names}, **more}
     for name, column in columns.items():
         kind = str(column.type)
         if kind in _WIDE:
@@ -147,10 +147,15 @@ def oldest_arrival(rows: pa.Table) -> int | None:
     return min(pc.min(each).as_py() for each in found) if rows.num_rows else None
 
 
-def rows_of(rows: pa.Table) -> pl.DataFrame:
-    """Return rows in the form that an evaluation takes, with the oldest arrival that each represents."""
+def rows_of(rows: pa.Table, schema: pa.Schema) -> pl.DataFrame:
+    """Return rows in the form that an evaluation takes, with the oldest arrival that each represents.
+
+    Columns that were not sent, which no query of the evaluation reads, are null.
+    """
     frame = pl.from_arrow(_without(rows, _FEED))
     assert isinstance(frame, pl.DataFrame)
+    lacks = {name: dtype for name, dtype in dtypes_of(schema).items() if name not in frame.columns}
+    frame = frame.with_columns(pl.lit(None, dtype).alias(name) for name, dtype in lacks.items()) if lacks else frame
     if _FIRST not in frame.columns:
         return frame
     return frame.with_columns(pl.min_horizontal(ARRIVAL, _FIRST).alias(ARRIVAL)).drop(_FIRST)
@@ -207,17 +212,25 @@ def _is_run(rows: pa.Table) -> bool:
 class ScanStep:
     """The step from a stream's rows, with the system column, to the messages for the first stage.
 
-    Each routing sends its rows once for all queries. Each shard also gets the bounds of all feeds and the newest
-    arrival, so a batch runs either all shards or none.
+    Each routing sends its rows once for all queries, with the columns that they read; with all columns if the stream
+    `keeps_late` rows. Each shard also gets the bounds of all feeds and the newest arrival, so a batch runs either all
+    shards or none.
     """
 
     def __init__(
-        self, commands: Callable[[], Command], plans: HostPlans, stream: str, given: TimeFormat = UTC_TIMES
+        self,
+        commands: Callable[[], Command],
+        plans: HostPlans,
+        stream: str,
+        given: TimeFormat = UTC_TIMES,
+        *,
+        keeps_late: bool = False,
     ) -> None:
         self._commands = commands
         self._plans = plans
         self.stream = stream
         self._given = given  # of event times that are dates or numbers
+        self._keeps_late = keeps_late
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         plan, lane = self._plans(self._commands().version), LANE.get()
@@ -271,7 +284,9 @@ class ScanStep:
     def _send(self, out: Outbox, rows: pa.Table, plan: HostPlan, *, newest: bool) -> None:
         for route in plan.routes.get(self.stream, {}).values() if rows.num_rows else ():
             if route.newest == newest:
-                _send(out, rows, route, plan.shards)
+                names = route.stream.schema.names
+                names = names if self._keeps_late else [name for name in names if name in route.columns]
+                _route(out, rows, as_sent(rows, names), route, plan.shards)
 
     def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
         """Return rows in which an event time of dates or numbers is instants where queries have instants."""
@@ -305,8 +320,8 @@ class ScanStep:
         return found
 
 
-def _send(out: Outbox, rows: pa.Table, route: PlacedRoute, shards: int) -> None:
-    sent = as_sent(rows, route.stream.schema)
+def _route(out: Outbox, rows: pa.Table, sent: pa.Table, route: PlacedRoute, shards: int) -> None:
+    """Put some rows, in the form in which they are sent, into the outbox, by the shards of a route."""
     control = control_of("rows", stream=route.stream.name, routing=route.name)
     if route.shard is not None:
         out.put(route.shard, control, to_frame(sent))

@@ -32,8 +32,9 @@ def explain_among(query: str, registry: Registry, time_zone: str | None = None) 
 def shared_parts(query: Query, registry: Registry, name: str | None = None) -> Mapping[str, SharedWith]:
     """Return the active queries that share each operator of a query, by ``part_key``.
 
-    `name` is that of the registered query; without it, the query counts as registered now. The sharing is certain.
-    Queries that begin in one batch may share more: operators of the second stage, and slices of later, narrower ones.
+    `name` is that of the registered query; without it, the query counts as registered now, and shares nothing if it
+    reads columns that no other query reads. The sharing is certain for queries that begin in one batch, which may share
+    more: operators of the second stage, and slices of later, narrower ones.
     """
     registered = registry.queries[name] if name is not None else None
     number = registered.id if registered is not None else registry.version + 1
@@ -44,7 +45,10 @@ def shared_parts(query: Query, registry: Registry, name: str | None = None) -> M
     plan = HostPlan.of(dataclasses.replace(registry, queries={**others, own.name: own}), slots, known)
     if number not in plan.queries:
         return {}
-    mine = _Operators(plan.queries.pop(number))
+    query_plan = plan.queries.pop(number)
+    if name is None:
+        query_plan = dataclasses.replace(query_plan, fragments=tuple(filter(known.sends, query_plan.fragments)))
+    mine = _Operators(query_plan)
     whole: dict[str, dict[str, None]] = {}
     slices: dict[str, dict[str, None]] = {}
     for each in plan.queries.values():

@@ -35,7 +35,16 @@ from ..operators.relations.zsets import BEGINNING, TIME, WEIGHT, columns_of
 from ..operators.runtime.shard import DeadLetters
 from ..operators.state.store import check_head, read_head, write_head
 from ..storage.folder import folder_at
-from .evaluations import BatchContext, Evaluations, PlanEvaluation, StageProgress, StepResult, WaitingTables, Watermarks
+from .evaluations import (
+    BatchContext,
+    Evaluations,
+    KnownColumns,
+    PlanEvaluation,
+    StageProgress,
+    StepResult,
+    WaitingTables,
+    Watermarks,
+)
 from .host_plan import Domain, HostPlan, HostPlans, PlacedFragment, PlacedQuery, PlacedRoute, named
 from .late_rows import LateRows, least_time, refused_letters
 from .messages import Command, Message, Outbox, PackedRow, by_kind, control_of, read_messages
@@ -186,7 +195,11 @@ class StageShard(ABC):
         plan = next(job.plan for job in each.jobs.values() if any(identity(node) == key for node in walk(job.plan)))
         at = pl.when(pl.col(TIME) != BEGINNING).then(pl.col(TIME)).cast(pl.Datetime("us", "UTC"))
         rows = rows.head(RowSample.share(0, 1))
-        named = [pl.col(name).alias(f"{number} {in_words(name, plan)}") for number, name in enumerate(columns_of(rows))]
+        streams = [self.plan.routes[route.stream.name][route.name] for route in each.routes.values()]
+        unread = {name for route in streams for name in route.stream.schema.names}
+        unread -= frozenset[str]().union(*(route.columns for route in streams))
+        names = [name for name in columns_of(rows) if name.rstrip("|") not in unread]
+        named = [pl.col(name).alias(f"{number} {in_words(name, plan)}") for number, name in enumerate(names)]
         table = rows.select(*named, at.alias("- time of the change"), pl.col(WEIGHT).alias("- weight")).to_arrow()
         table = table.rename_columns([name.partition(" ")[2] for name in table.column_names])
         return RowSample.of(self.shard, self._sampled[key], self.command.batch, table, table.num_rows)
@@ -295,6 +308,7 @@ class FirstShard(StageShard):
         self._storage = storage or {}
         self._watermarks = Watermarks(self._saved("watermarks"))
         self._missed: dict[str, bool] = self._saved("missed")
+        self._columns = KnownColumns(plan, self._saved("columns"))
         self._moments: dict[str, BatchContext] = {}
         self._rows: dict[str, pa.Table] = {}
         self._firsts: dict[str, int] = {}
@@ -343,10 +357,11 @@ class FirstShard(StageShard):
             for each in query.fragments:
                 if each.gathered not in (None, self.shard):
                     continue
-                if each.group not in found:
-                    routes = {f"{each.group}/{route.stream.name}": route for route in each.routes}
-                    found[each.group] = ShardEvaluation(each.group, each.domain, routes)
-                jobs, name = found[each.group].jobs, self.known.job_name(query, each)
+                evaluation = self._columns.evaluation_of(each)
+                if evaluation not in found:
+                    routes = {f"{evaluation}/{route.stream.name}": route for route in each.routes}
+                    found[evaluation] = ShardEvaluation(evaluation, each.domain, routes)
+                jobs, name = found[evaluation].jobs, self.known.job_name(query, each)
                 queries = (*jobs[name].queries, query) if name in jobs else (query,)
                 jobs[name] = PlanEvaluation(name, each.plan, queries, each, collapse=_collapses(query, each))
         # Rows that wait for a first low-watermark wait only for evaluations that exist.
@@ -363,7 +378,8 @@ class FirstShard(StageShard):
         oldest = [found for table in taken.values() if (found := oldest_arrival(table)) is not None]
         first = min(oldest, default=moment.now_us)
         self._firsts[domain.name] = min(first, self._firsts.get(domain.name, first))
-        streams = {stream: rows_of(table) for stream, table in taken.items() if table.num_rows}
+        schemas = {route.stream.name: route.stream.schema for route in each.routes.values()}
+        streams = {stream: rows_of(table, schemas[stream]) for stream, table in taken.items() if table.num_rows}
         stored = stored_rows(each.routes.values(), self.shard, self.plan.shards, self._storage)
         every = (query for job in each.jobs.values() for query in job.queries)
         controls = {one.name: self.command.control_of_queue(one.id, self.shard, self.plan.shards) for one in every}
@@ -425,7 +441,7 @@ class FirstShard(StageShard):
 
     def _to_json(self) -> dict[str, Any]:
         own = {"version": self.plan.version, "watermarks": self._watermarks.to_json(), "missed": self._missed}
-        return {**super()._to_json(), **own}
+        return {**super()._to_json(), **own, "columns": self._columns.to_json()}
 
 
 class FirstStage(Stage):

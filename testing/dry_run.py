@@ -183,7 +183,7 @@ class QueryRun:
         command, plan = Command(checkpoint.batch, _VERSION), self._plans(_VERSION)
         sent: list[Row] = []
         for name, rows in given.items():
-            scan = ScanStep(lambda: command, self._plans, name, self._formats[name])
+            scan = ScanStep(lambda: command, self._plans, name, self._formats[name], keeps_late=True)
             sent += _sent(scan(iter(rows.to_batches())))
         first = FirstShard(0, plan, checkpoint.store("first", 0), command)
         second = SecondShard(0, plan, checkpoint.store("second", 0), command)

@@ -53,7 +53,7 @@ def scan(table, by=(SYM,), slots=(70, 80, 90), form=UTC_TIMES):
 
     with patch.object(host_plan, "placed", placed):
         versions = Versions({1: {"q": (1, TEXT)}})
-        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade", form)
+        step = ScanStep(lambda: Command(0, 1), HostPlans(versions, slots), "trade", form, keeps_late=True)
         return [row for batch in step(iter(table.to_batches())) for row in batch.to_pylist()]
 
 
@@ -145,16 +145,18 @@ ROWS = frame(TRADE, [("a", 1.0, 1, EPOCH), ("b", 2.0, 2, EPOCH), ("c", 3.0, 3, E
 
 
 def test_rows_keep_their_columns_order_and_tombstones():
-    sent = as_sent(scanned(TRADE, ROWS, [5, 4, 5], sequences=[2, 9, 1], deleted=[False, True, False]), TRADE.schema)
+    sent = as_sent(
+        scanned(TRADE, ROWS, [5, 4, 5], sequences=[2, 9, 1], deleted=[False, True, False]), TRADE.schema.names
+    )
     ordered = in_order([sent.slice(2), sent.slice(0, 2)])
     assert ordered.equals(in_order([sent]))
-    rows = rows_of(ordered)
+    rows = rows_of(ordered, TRADE.schema)
     assert rows.columns == [*TRADE.schema.names, SEQUENCE, TOMBSTONE, ARRIVAL]
     assert rows.select("sym", SEQUENCE, TOMBSTONE).rows() == [("b", 9, True), ("c", 1, False), ("a", 2, False)]
 
 
 def test_the_oldest_arrival():
-    rows = in_order([as_sent(scanned(TRADE, ROWS, [7, 4, 5]), TRADE.schema)])
+    rows = in_order([as_sent(scanned(TRADE, ROWS, [7, 4, 5]), TRADE.schema.names)])
     assert oldest_arrival(rows) == 4
     assert oldest_arrival(rows.slice(0, 0)) is None
     assert rows.schema.field(SEQUENCE).type == pa.int64()
@@ -163,7 +165,7 @@ def test_the_oldest_arrival():
 @pytest.mark.parametrize("deleted", [[False, False, False], [True, True, True], [False, False, True]])
 @pytest.mark.parametrize("arrivals", [[5, 5, 5], [5, 5, 6]])
 def test_what_is_constant_is_sent_once(arrivals, deleted):
-    sent = as_sent(scanned(TRADE, ROWS, arrivals, sequences=[1, 2, 3], deleted=deleted), TRADE.schema)
+    sent = as_sent(scanned(TRADE, ROWS, arrivals, sequences=[1, 2, 3], deleted=deleted), TRADE.schema.names)
     varies = [SEQUENCE] + [TOMBSTONE] * (len(set(deleted)) > 1) + ["__arrival"] * (len(set(arrivals)) > 1)
     assert sent.column_names == [*TRADE.schema.names, *varies]
     rows = in_order([sent])
@@ -193,7 +195,7 @@ def test_order_does_not_depend_on_tasks(data):
             for one, at in zip(named, ours, strict=True)
         ]
         if parts:
-            tables.append(as_sent(pa.concat_tables(parts), TRADE.schema))
+            tables.append(as_sent(pa.concat_tables(parts), TRADE.schema.names))
     rows = in_order(tables)
     found = [int(name) for name in rows.column("sym").to_pylist()]
     places = [(arrivals[at], sequences[at], feeds[at]) for at in found]
@@ -460,7 +462,7 @@ def test_whole_numbers_and_times_are_sent_in_32_bits_if_they_fit(values, fit):
     arrays = [wide, wide.cast(NUMBERED.field("t").type), pa.array([1, None, 2], pa.int32())]
     rows = pa.table([*arrays, pa.array([1, 2, None], pa.int64()).cast(pa.timestamp("ms"))], schema=NUMBERED)
     system = scanned(TRADE, ROWS, [MOST - 2, MOST - 1, MOST], sequences=[3, 4, 5]).column(SYSTEM)
-    sent = as_sent(rows.append_column(SYSTEM, system), NUMBERED)
+    sent = as_sent(rows.append_column(SYSTEM, system), NUMBERED.names)
     assert [sent.schema.field(name).type == pa.int32() for name in ("a", "t", SEQUENCE)] == [fit, fit, True]
     came = in_order([from_frame(to_frame(sent))])
     assert came.select(NUMBERED.names).equals(rows)

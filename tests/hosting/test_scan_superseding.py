@@ -115,7 +115,7 @@ def test_no_table_differs_however_rows_are_divided(rows, window, draw):
 
 def sent(rows, views, task_rows=500_000):
     """The rows of the one routing to the one shard, in order."""
-    step = ScanStep(lambda: Command(0, 1), HostPlans(Versions({1: views}), [0]), "buses")
+    step = ScanStep(lambda: Command(0, 1), HostPlans(Versions({1: views}), [0]), "buses", keeps_late=True)
     with patch.object(frames, "ROWS_AT_ONCE", task_rows):
         found = [row for batch in step(iter(table_of(rows).to_batches())) for row in batch.to_pylist()]
     return in_order([from_frame(each["frame"]) for each in found if each["frame"] is not None])
@@ -132,7 +132,7 @@ def test_a_task_sends_the_newest_row_of_each_key_and_all_without_a_time(task_row
         ("b", "r", None, 5, 9, "f", False), ("b", "r", None, 6, 9, "f", False),
     ]  # fmt: skip
     came = sent(list(enumerate(rows)), ONE, task_rows)
-    assert rows_of(came).get_column("speed").to_list() == [1.0, 4.0, 5.0, 6.0]
+    assert rows_of(came, BUSES.schema).get_column("speed").to_list() == [1.0, 4.0, 5.0, 6.0]
     assert oldest_arrival(came) == 3
     assert oldest_arrival(came.slice(1)) == 7
 

@@ -50,7 +50,8 @@ def test_an_equal_query_shares_all():
 def test_slices_are_shared_with_whom_comes_later_if_the_width_fits():
     assert notes("b", TEN, LONG)["Aggregate"] == notes("a", TEN, LONG)["Aggregate"].replace("b", "a")
     assert notes("a", TEN, LONG)["Aggregate"] == "slices shared with b"
-    assert notes(LONG, TEN)["Aggregate"] == "slices shared with a"
+    assert notes(LONG, TEN)["Aggregate"] == "", "it reads a column that earlier rows lack"
+    assert notes(LONG, TEN, HOUR)["Aggregate"] == "slices shared with a"
     assert "shared" not in explain_among("b", registry(LONG, TEN)), "it begins narrower ones"
     seven = TEN.replace("10 MINUTES SLIDE 1 MINUTE", "7 SECONDS SLIDE 7 SECONDS")
     assert "shared" not in explain_among(seven, registry(TEN))
@@ -107,4 +108,4 @@ def test_an_evaluation_runs_fewer_operators_if_and_only_if_some_are_shared(one, 
         return sum(each.operators for each in groups.values())
 
     apart, together = operators(1) + operators(2), operators(1, 2)
-    assert ("shared" in explain_among(other, registry(one))) == (apart - together > 1), "beside the stream"
+    assert ("shared" in explain_among("b", registry(one, other))) == (apart - together > 1), "beside the stream"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,7 +63,7 @@ class LocalHost:
         if it has one.
         """
         first = FirstStage(command, self._plans, None, self._checkpoint, self._letters)
-        between = self._stage(first, self.first, rows_for_first(command, self._plans, tasks))
+        between = self._stage(first, self.first, rows_for_first(command, self._plans, tasks, self._letters or ()))
         results = self._stage(SecondStage(command, self._plans, self._checkpoint), self.second, between)
         return [OutputRow(OutputControl.of(control), frame) for _, frame, control in results]
 
@@ -88,11 +88,16 @@ class LocalHost:
         return left
 
 
-def rows_for_first(command: Command, plans: HostPlans, tasks: Mapping[str, Sequence[pa.Table]]) -> list[PackedRow]:
-    """Return the rows that the command source and the scans of some tasks send to the first stage."""
+def rows_for_first(
+    command: Command, plans: HostPlans, tasks: Mapping[str, Sequence[pa.Table]], keep_late: Collection[str] = ()
+) -> list[PackedRow]:
+    """Return the rows that the command source and the scans of some tasks send to the first stage.
+
+    The late rows of some streams are kept.
+    """
     sent: list[PackedRow] = [(slot, None, TICK) for slot in plans.slots]
     for stream, tables in tasks.items():
-        step = ScanStep(lambda: command, plans, stream)
+        step = ScanStep(lambda: command, plans, stream, keeps_late=stream in keep_late)
         for table in tables:
             LANE.set((table.schema.metadata or {}).get(b"lane", b"both").decode())  # type: ignore[arg-type]
             sent += packed_rows(step(iter(table.to_batches())))

@@ -110,6 +110,7 @@ class HostedChecks:
             missed = [each for each in queries if row.seq in self._watermarks.late[_domain(each)]]
             if missed:
                 self._late.update(each.id for each in missed)
+            if missed and row.stream in self._process.keeps_late:
                 self._letters[batch, row.stream, row.time, ", ".join(sorted(each.name for each in missed))] += 1
 
     def _check_letters(self) -> None:

@@ -151,6 +151,8 @@ class HostProcess:
         self.offsets: list[dict[str, Any]] = []
         self.commits = 0
         self.letters = str(folder / "letters")
+        self.keeps_late = {name for name in STREAMS if random.Random(f"{seed} {name}").random() < 0.5}
+        """The streams whose late rows become dead letters."""
         self._sent: dict[int, dict[tuple[int, int], list[PackedRow]]] = {}
         self.start(forgets=True)
 
@@ -230,12 +232,12 @@ class HostProcess:
             return False
         command = command_of_batch(str(self.checkpoint), number)
         tasks = tasks_of(self.inputs.taken[number], self._chance)
-        sent = _packed(rows_for_first(command, self.plans, tasks))
+        sent = _packed(rows_for_first(command, self.plans, tasks, self.keeps_late))
         MACHINE.reached("TASKS_READ")
         frame: Any = Frame(lambda: [sent], self._chance, twins, self._sent.setdefault(number, {}))
         steps = host_steps(
             str(self.checkpoint), functools.partial(_same, command), self.plans, GivenForTables(),
-            dict.fromkeys(STREAMS, self.letters),
+            dict.fromkeys(sorted(self.keeps_late), self.letters),
         )  # fmt: skip
         for step in steps:
             frame = frame.repartition(2, "slot").mapInArrow(step, "")

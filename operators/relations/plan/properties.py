@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts
+from ....expressions.nodes import Call, Constant, Expression, Field, conjuncts, fields
 from . import nodes
+from .expression_rules import never_fails
 from .identity import remembered
 
 Clock: TypeAlias = Literal["event", "arrival"]
@@ -272,3 +273,39 @@ def has_value(expression: Expression, certain: frozenset[str]) -> bool:
     if expression.function == "window_bound":
         return has_value(expression.arguments[0], certain)
     return expression.function in _NEVER
+
+
+def columns_read(plan: nodes.Node) -> Mapping[nodes.Stream, frozenset[str]]:
+    """Return the columns of each stream on which a plan's result depends; all of a stored relation.
+
+    All columns count as read where rows are compared as a whole. So they do where a plan keeps the newest rows: a query
+    that begins later starts with these, and nothing would bring their other columns back.
+    """
+    every = list(nodes.walk(plan))
+    read: dict[nodes.Node, set[str]] = {node: set() for node in every}
+    read[plan] |= set(plan.schema.names)
+    for node in reversed(every):  # each after all that have it as an input
+        if isinstance(node, nodes.Stream):
+            read[node] |= set(node.schema.names) if node.static else {*node.key, node.event_time}
+        for each in node.inputs:
+            read[each] |= _read_below(node, read[node]) & set(each.schema.names)
+    return {node: frozenset(read[node]) for node in every if isinstance(node, nodes.Stream)}
+
+
+def _read_below(node: nodes.Node, names: set[str]) -> set[str]:
+    """Return the columns of a node's inputs that it reads, given those of its own that are read."""
+    computed = set[str]().union(*map(fields, nodes.expressions_of(node)))
+    keeps = isinstance(node, nodes.WindowOver) and isinstance(
+        node.window, nodes.Latest | nodes.RowWindow | nodes.Session
+    )
+    if isinstance(node, nodes.QueueProject | nodes.GroupAggregates):
+        return computed
+    if isinstance(node, nodes.Project):
+        return set().union(*(fields(each) for name, each in node.columns if name in names or not never_fails(each)))
+    rows = (
+        isinstance(node, nodes.Where | nodes.Lifetime | nodes.Explode | nodes.Sample | nodes.WindowOver | nodes.Join)
+        and not keeps
+    )
+    if rows and not (isinstance(node, nodes.Join) and node.as_of is not None):
+        return names | computed
+    return {name for each in node.inputs for name in each.schema.names}
