@@ -15,10 +15,10 @@ from ..operators import join_steps
 from ..operators.group_by import group_windows, open_groups
 from ..operators.join_steps import (
     TimeToLive,
-    joins_tables_of,
+    joins_newest_rows,
     latest_limit,
     latest_sides,
-    tables_joined,
+    table_sides,
     timed_sides,
 )
 from ..operators.joins.band import Interval, JoinTimeRange, band_of, distance_of, reach_back, tumbling_band
@@ -137,14 +137,14 @@ class WindowsAndJoins(StreamSteps):
         def band_for(unit: int | None) -> JoinTimeRange:
             return tumbling_band(_tumbling(within), unit) if isinstance(within, Windower) else band_of(within, unit)
 
-        if joins_tables_of(self.plan, right):
+        if joins_newest_rows(self.plan, right):
             if emit != "all":
                 raise OptionError(
                     f"join(emit={emit!r}) of newest rows",
                     expected="emit='all': results are emitted early, and retracted",
                     hint="leave emit out",
                 )
-            (one, two), band, unit = tables_joined(self.plan, right, on, None if within is None else band_for)
+            (one, two), band, unit = table_sides(self.plan, right, on, None if within is None else band_for)
             return self._newest_pairs(
                 right, one, two, how, suffix, shards, band=band, unit_us=unit, condition=condition
             )

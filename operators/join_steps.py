@@ -23,7 +23,7 @@ TimeToLive = str | int | tuple[str | int | None, str | int | None] | None
 """The lifetime of rows: a duration for both sides of a join, or a pair."""
 
 
-def joins_tables_of(left: Node, right: Node) -> bool:
+def joins_newest_rows(left: Node, right: Node) -> bool:
     """Return whether a join by time is of newest rows, as its inputs are; refuse one input of newest rows."""
     both = (left, right)
     tables = [table_key(each) is not None for each in both]
@@ -60,7 +60,7 @@ def latest_sides(
     return one, two
 
 
-def tables_joined(
+def table_sides(
     left: Node, right: Node, on: Any, band: Callable[[int | None], JoinTimeRange] | None
 ) -> tuple[tuple[LatestSide, LatestSide], JoinTimeRange | None, int | None]:
     """Return both sides of a join of newest rows, the times that meet, given by `band`, and their unit."""

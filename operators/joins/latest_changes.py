@@ -190,19 +190,19 @@ class LatestChanges:
             (left.removed, right.removed, 1),
         ):
             at, other = self._matched(LEFT, one, two)
-            yield from self._lost(one, at, two, other, less)
+            yield from self._retract(one, at, two, other, less)
         if self._plan.selects:
             one, two = left.remaining, right.remaining
             at, other = self._matched(LEFT, one, two)
-            at, other = self._former(at, other)
-            yield from self._lost(one, at, two, other, 0)
+            at, other = self._find_parted(at, other)
+            yield from self._retract(one, at, two, other, 0)
 
-    def _lost(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s, less: int) -> Iterator[pa.Table]:
+    def _retract(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s, less: int) -> Iterator[pa.Table]:
         if len(at):
             number = _versions(one, at) + _versions(two, other) - less
             yield self._results.tombstones((one.take(pa.array(at)), two.take(pa.array(other))), number)
 
-    def _former(self, at: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
+    def _find_parted(self, at: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
         """Return the pairs of remaining rows, of the left and the right, whose successors do not meet."""
         left, right = self._sides
         changed = (at >= left.same.num_rows) | (other >= right.same.num_rows)

@@ -398,7 +398,7 @@ class NewestSide:
             before = at >= 0
         self._stays = stays = np.ones(kept.num_rows, dtype=np.bool_)
         stays[at[at >= 0]] = False
-        was = _former(kept, at, rows, deleted & before)
+        was = _former_rows(kept, at, rows, deleted & before)
         if side.stays:
             over = self._expiry.leaving(kept, stays, self._forgetting)
             stays &= ~over
@@ -408,7 +408,7 @@ class NewestSide:
             self.gone = self.removed
         there = ~deleted
         self.fresh = ~before[there]
-        replaced = None if self._by_on else _former(kept, at, rows, there & before).combine_chunks()
+        replaced = None if self._by_on else _former_rows(kept, at, rows, there & before).combine_chunks()
         rows = as_schema(rows, kept.schema)
         self.new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
         self.replaced = self.new.filter(pa.array(~self.fresh)) if replaced is None else replaced
@@ -469,7 +469,7 @@ class NewestSide:
         return self.removed if self._by_on else pa.concat_tables([self.removed, self.replaced]).combine_chunks()
 
 
-def _former(kept: pa.Table, at: Int64s, rows: pa.Table, which: Mask) -> pa.Table:
+def _former_rows(kept: pa.Table, at: Int64s, rows: pa.Table, which: Mask) -> pa.Table:
     """Return former rows, with the version and the arrival of the rows that replace or remove them."""
     was, cause = kept.take(pa.array(at[which])), rows.filter(pa.array(which))
     for name in (VERSION, ARRIVAL, FIRST):

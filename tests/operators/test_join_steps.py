@@ -22,18 +22,32 @@ def stream_tester(steps):
 NEAR = us.Interval(before=2, after=3)
 
 
-def test_results_of_windows_are_joined():
+@pytest.mark.parametrize("lateness", ["0 seconds", "1 minute"], ids=["final", "corrected"])
+def test_results_of_windows_are_joined(lateness):
     def counts(left, right):
-        one, two = (each.window("10 seconds", shards=2, emit="all").agg(n=us.count()) for each in (left, right))
+        one, two = (
+            each.window("10 seconds", shards=2, emit="all", lateness=lateness).agg(n=us.count())
+            for each in (left, right)
+        )
         return one.join(two, on="k", within=us.Interval(), how="left", shards=2)
 
     tester = StreamTester(counts, "k STRING, t TIMESTAMP", key="k", event_time="t")
     at = [dt.datetime(2024, 1, 1, 0, 0, second, tzinfo=dt.timezone.utc) for second in range(30)]
     tester.batch([{"k": "a", "t": at[each]} for each in (1, 2, 12)] + [{"k": "b", "t": at[3]}], into="left")
     tester.batch([{"k": "a", "t": at[9]}], into="right")
-    found = sorted((row["k"], row["window_id"] % 2, row["n"], row["n_right"]) for row in tester.end())
-    first = int(at[0].timestamp()) // 10 % 2
-    assert found == sorted([("a", first, 2, 1), ("a", 1 - first, 1, None), ("b", first, 1, None)])
+    first, corrected = int(at[0].timestamp()) // 10 % 2, lateness != "0 seconds"
+    if corrected:
+        for side in ("left", "right"):
+            tester.batch([], into=side, punctuation=at[25])
+        tester.restart()
+        assert len(tester.latest()) == 3
+        tester.batch([{"k": "b", "t": at[4]}], into="left")
+        tester.batch([{"k": "a", "t": at[13]}], into="right")
+    found = tester.end()
+    rows = tester.latest() if corrected else found
+    assert sorted((row["k"], row["window_id"] % 2, row["n"], row["n_right"] or 0) for row in rows) == sorted(
+        [("a", first, 2, 1), ("a", 1 - first, 1, int(corrected)), ("b", first, 1 + corrected, 0)]
+    )
 
 
 def bounded(limit):
