@@ -177,6 +177,8 @@ def _whole(table: pa.Table) -> pa.Table:
     metadata = table.schema.metadata or {}
     constant, leasts = (json.loads(metadata.get(name, b"{}")) for name in (_CONSTANT, _LEAST))
     for name, (kind, least) in leasts.items():
+        if name not in table.column_names:  # another route sends it
+            continue
         numbers = pc.add(table.column(name).cast(pa.int64()), least)
         table = table.set_column(table.schema.get_field_index(name), name, numbers.cast(_WIDE[kind]))
     columns = [name for name in table.column_names if name not in _OFTEN_CONSTANT]
@@ -282,11 +284,15 @@ class ScanStep:
         return out.batch()
 
     def _send(self, out: Outbox, rows: pa.Table, plan: HostPlan, *, newest: bool) -> None:
-        for route in plan.routes.get(self.stream, {}).values() if rows.num_rows else ():
-            if route.newest == newest:
-                names = route.stream.schema.names
-                names = names if self._keeps_late else [name for name in names if name in route.columns]
-                _route(out, rows, as_sent(rows, names), route, plan.shards)
+        routes = [each for each in plan.routes.get(self.stream, {}).values() if each.newest == newest]
+        if rows.num_rows == 0 or not routes:
+            return
+        names = plan.stream(self.stream).schema.names
+        read = [frozenset(names) if self._keeps_late else each.columns for each in routes]
+        sent = as_sent(rows, [name for name in names if any(name in each for each in read)])
+        for route, columns in zip(routes, read, strict=True):
+            own = [name for name in sent.column_names if name in columns or name not in names]
+            _route(out, rows, sent.select(own), route, plan.shards)
 
     def _with_instants(self, rows: pa.Table, plan: HostPlan) -> pa.Table:
         """Return rows in which an event time of dates or numbers is instants where queries have instants."""

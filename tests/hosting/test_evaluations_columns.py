@@ -10,7 +10,7 @@ from kit.hosting import Arrivals, Tables, Versions, frame, is_behind, run, scann
 from kit.local_host import LocalHost
 
 from upstream.core.rows.frames import from_frame
-from upstream.hosting import host_plan
+from upstream.hosting import host_plan, scan
 from upstream.hosting.host_plan import HostPlans
 from upstream.hosting.messages import Command
 from upstream.hosting.scan import ScanStep, in_order, rows_of
@@ -137,3 +137,18 @@ def test_what_a_query_reads_is_sent():
     assert columns_sent(TRADE, "SELECT * FROM trade [NOW]") == every
     joined = "SELECT a.sym, COUNT(*) AS c FROM trade [NOW] AS a JOIN quote [NOW] AS b ON a.sym = b.sym GROUP BY a.sym"
     assert columns_sent(QUOTE, joined) == ["sym", "t"]
+
+
+def test_rows_are_converted_once_for_all_routes():
+    other = "SELECT n, MAX(px) AS m FROM trade [NOW] GROUP BY n"
+    step = ScanStep(lambda: Command(0, 1), HostPlans(Versions({1: {"a": (1, COUNT), "b": (2, other)}}), [0]), "trade")
+    with patch.object(scan, "as_sent", wraps=scan.as_sent) as converted:
+        sent = [row["frame"] for part in step(iter(trades([1, 2], 3).to_batches())) for row in part.to_pylist()]
+    assert converted.call_count == 1
+    came = [in_order([from_frame(each)]) for each in sent if each is not None]
+    assert sorted(",".join(name for name in TRADE.schema.names if name in each.column_names) for each in came) == [
+        "px,n,t",
+        "sym,t",
+    ]
+    (grouped,) = (each.column("n").to_pylist() for each in came if "n" in each.column_names)
+    assert grouped == [1, 2]
