@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.rows.exact_integers import LOWEST, Int64s
+from ..core.rows.system_column import DELETED
 from ..operators.relations.plan.nodes import Stream
+from ..operators.relations.streams import TOMBSTONE
 from ..operators.runtime.shard import REASON
 from .evaluations import BatchContext
 from .host_plan import Domain, HostPlan, PlacedQuery, PlacedRoute
@@ -103,7 +105,8 @@ def least_time(rows: pa.Table, stream: Stream) -> int | None:
 def refused_letters(rows: pl.DataFrame, queries: Sequence[str]) -> pa.Table:
     """Return rows that an evaluation has refused, with the reason."""
     reason = late_reason(queries, "it has no time, or may be older than a deletion that is forgotten")
-    return rows.with_columns(pl.lit(reason).alias(REASON)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    rows = rows.rename({TOMBSTONE: DELETED}).with_columns(pl.lit(reason).alias(REASON))
+    return rows.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def late_reason(queries: Sequence[str], why: str = "below the low-watermark of its results") -> str:

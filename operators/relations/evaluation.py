@@ -42,7 +42,7 @@ class EvaluationStep:
 
     # By query, in order of time: retractions and insertions, or a stream's rows by weight.
     changes: dict[str, pl.DataFrame]
-    late: dict[str, pl.DataFrame] = field(default_factory=dict)  # By stream.
+    late: dict[str, pl.DataFrame] = field(default_factory=dict)  # By stream, with :data:`~.streams.TOMBSTONE`.
     # The queries that failed, and why. They are removed; the others continue.
     failed: dict[str, BaseException] = field(default_factory=dict)
     watched: dict[str, pl.DataFrame] = field(default_factory=dict)  # Changes of parts that the caller asked for.

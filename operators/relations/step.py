@@ -17,7 +17,7 @@ from .newest import NewestByArrival
 from .operator import FAILURES, Operator, attributed
 from .physical_plan import OperatorBuild
 from .stateless import InputRelation
-from .streams import SEQUENCE, TOMBSTONE, SampleOperator, StreamSource
+from .streams import SEQUENCE, SampleOperator, StreamSource
 from .zsets import BEGINNING, TIME, WEIGHT, Span, collapsed, columns_of, consolidated, empty_delta
 
 
@@ -197,7 +197,7 @@ class StepRun:
         found: dict[str, pl.DataFrame] = {}
         for stream, some in self._late.items():
             rows = some[0] if len(some) == 1 else pl.concat(some).unique(maintain_order=True)
-            found[stream] = rows.drop(SEQUENCE, TOMBSTONE, TIME, WEIGHT)
+            found[stream] = rows.drop(SEQUENCE, TIME, WEIGHT)
         return found
 
     def _rests(

@@ -2,6 +2,7 @@ import json
 from collections import Counter
 from datetime import timedelta
 
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 from kit.continuous import CATALOG, EPOCH, QUOTE, TRADE
@@ -9,11 +10,13 @@ from kit.hosting import Tables, Versions, frame, run, scanned
 from kit.local_host import LocalHost, OutputRow
 
 from upstream.conf.errors import QueryRefusedError
+from upstream.core.rows.system_column import DELETED
 from upstream.hosting.host_plan import rehearse
-from upstream.hosting.late_rows import late_reason
+from upstream.hosting.late_rows import late_reason, refused_letters
 from upstream.hosting.messages import Command
 from upstream.hosting.output import outcome_of
 from upstream.language import bind
+from upstream.operators.relations.streams import TOMBSTONE
 from upstream.sink.figures.dead_letters import letter_folders, shown_letters
 
 MINUTE_US = 60_000_000
@@ -82,6 +85,13 @@ def test_without_late_rows_there_is_no_table(tmp_path):
     host.run(trades([10, 11], 10))
     host.run(trades([10], 12))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_deletion_is_marked_as_one():
+    rows = pl.DataFrame({"sym": ["a", "b"], TOMBSTONE: [True, False]})
+    assert refused_letters(rows, ["q"]).select(["sym", DELETED]).to_pylist() == [
+        {"sym": "a", DELETED: True}, {"sym": "b", DELETED: False},
+    ]  # fmt: skip
 
 
 def test_many_queries_are_counted_in_the_reason():

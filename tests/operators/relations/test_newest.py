@@ -183,7 +183,7 @@ def checked(given, restart, collapse=False):
         time = running.evaluation.now
         assert time == max(now, last + 1)
         last = time
-        late = {name: Counter(found.rows()) for name, found in outcome.late.items()}
+        late = {name: Counter(found.drop(TOMBSTONE).rows()) for name, found in outcome.late.items()}
         for name in "sr":
             put = late.get(name, Counter())
             aside.append((name, put))
@@ -319,9 +319,9 @@ def test_rows_that_two_windows_put_aside_and_rows_without_a_time_are_late_once()
     plans = {"q": NEWEST_S, "p": nodes.WindowOver(nodes.Sample(c.S, 100.0), nodes.Latest())}
     evaluation = c.added(plans, DictStore(), clock="arrival")
     came = {"s": c.frame(c.S, [(5, "a", 1, 0, True), (None, "d", 1, 9, False)])}
-    assert evaluation.step(came, 6, now=1).late["s"].rows() == [(None, "d", 1)]
+    assert evaluation.step(came, 6, now=1).late["s"].rows() == [(None, "d", 1, False)]
     late = evaluation.step({"s": c.frame(c.S, [(4, "a", 2, 1, False), (4, "b", 2, 2, False)])}, 6, now=2).late["s"]
-    assert late.rows() == [(4, "a", 2), (4, "b", 2)]
+    assert late.rows() == [(4, "a", 2, False), (4, "b", 2, False)]
 
 
 def test_what_makes_no_sense_is_refused():

@@ -28,9 +28,11 @@ STREAM = Stream("s", SCHEMA, key=("k",), event_time="t")
 
 def test_late_rows_and_rows_without_a_time_are_put_aside():
     evaluation = added({"q": WindowOver(STREAM, UnboundedWindow()), "p": WindowOver(STREAM, Latest())}, DictStore())
-    assert evaluation.step({"s": pl.DataFrame({"t": [1, None], "k": ["a", "b"]})}, 5).late["s"].rows() == [(None, "b")]
+    came = pl.DataFrame({"t": [1, None, None], "k": ["a", "b", "c"], TOMBSTONE: [True, False, True]})
+    late = evaluation.step({"s": came}, 5).late["s"]
+    assert late.select("t", "k", TOMBSTONE).rows() == [(None, "b", False), (None, "c", True)]
     outcome = evaluation.step({"s": pl.DataFrame({"t": [4, 5], "k": ["c", "d"]})}, 9)
-    assert outcome.late["s"].rows() == [(4, "c")]
+    assert outcome.late["s"].rows() == [(4, "c", False)]
     assert outcome.changes["q"].rows() == [(5, "d", 5, 1)]
     assert evaluation.step({}, 9).late == {}
 
