@@ -58,7 +58,7 @@ from .scalars import Scalars, has_aggregate, has_window
 from .scope import Bound, Context, Scope, unseen
 from .select_list import Item, bare, bind_order, finished, is_star, item_of, named_items, no_outer, starred
 from .sources import holds_newest
-from .time_windows import as_rows_settle, names_window, nodes_at_once, of_open_windows, pointed
+from .time_windows import as_rows_settle, as_sessions_end, names_window, nodes_at_once, of_open_windows, pointed
 
 _LEAST_PERIOD_US = 100_000
 _KINDS: Mapping[str, Literal["istream", "dstream", "rstream"]] = {
@@ -204,7 +204,7 @@ def _as_windows_close(inner: Relation, emit: exp.Expr, context: Context) -> Chan
     own, others = _windows_of(inner, context)
     windows = [each for each in nodes_at_once(inner) if isinstance(each, WindowOver)]
     if any(isinstance(each.window, Session) for each in windows):
-        return _as_sessions_end(inner, windows, emit, context)
+        return _of_sessions(inner, windows, emit, context)
     closings = {(_slide(each), 0) for each in others if isinstance(each.window, TimeRange | Hop)}
     closings |= {context.closes[each] for each in own}
     closing = next((slide for slide, _ in closings if slide is not None), None)
@@ -233,7 +233,7 @@ def _windows_of(relation: Relation, context: Context) -> tuple[list[Node], list[
     return own, [each for each in windows if not _static(each)]
 
 
-def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr, context: Context) -> Changes:
+def _of_sessions(inner: Relation, windows: list[WindowOver], emit: exp.Expr, context: Context) -> Changes:
     """Return the rows of sessions as a stream: those of one end come together, then."""
     sessions = [each for each in windows if isinstance(each.window, Session)]
     if len(sessions) > 1 or any(not _static(each) and each not in walk(sessions[0]) for each in windows):
@@ -247,7 +247,7 @@ def _as_sessions_end(inner: Relation, windows: list[WindowOver], emit: exp.Expr,
             raise context.text.error(
                 emit, "a group has sessions that close at different times", hint="GROUP BY the key and window_end"
             )
-    return context.noted(Changes(inner, "istream"), emit)
+    return as_sessions_end(inner, emit, context)
 
 
 def _periodic(inner: Relation, every_us: int, at: exp.Expr, context: Context) -> Changes:

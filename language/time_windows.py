@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -173,6 +174,26 @@ def of_open_windows(opened: Relation | Changes, closed: Relation | Changes, at: 
     sides = [(*own, ("final", Constant(value, BOOLEAN))) for value in (False, True)]
     made = SetOperation(Project(opened, sides[0]), Project(closed, sides[1]), "union", True)
     return context.noted(made, at)
+
+
+def as_sessions_end(relation: Relation, at: exp.Expr, context: Context) -> Changes:
+    """Return the rows of sessions as a stream.
+
+    A row that does not name its window may come as an equal one leaves. So it is computed from the stream of those
+    that do, which never leave.
+    """
+    above: list[Project | Where] = []
+    while not names_window(relation):
+        if not isinstance(relation, Project | Where):
+            raise context.text.error(
+                at, "rows of sessions that close at different times are combined", hint="SELECT window_end"
+            )
+        above.append(relation)
+        relation = relation.source
+    rows: Relation = WindowOver(Changes(relation, "istream"), UnboundedWindow()) if above else relation
+    for each in reversed(above):
+        rows = replace(each, source=rows)
+    return context.noted(Changes(rows, "istream"), at)
 
 
 def as_rows_settle(relation: Relation, at: exp.Expr, context: Context) -> Changes | None:

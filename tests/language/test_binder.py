@@ -101,6 +101,7 @@ def test_window_close_needs_one_way_to_close():
     assert isinstance(closing, nodes.Changes)
     assert closing.kind == "istream"
     refused(f"{sessions.format('COUNT(*) AS n')} EMIT ON WINDOW CLOSE", "GROUP BY the key and window_end")
+    refused(f"{sessions.format('DISTINCT vehicle_id')} EMIT ON WINDOW CLOSE", "SELECT window_end")
     refused(f"{sessions.format('bid')} CROSS JOIN quote [NOW] EMIT ON WINDOW CLOSE", "close at different times")
     refused("SELECT sym FROM trade [RANGE 1 HOUR] EMIT ON WINDOW CLOSE", "no window of this query closes", "SLIDE")
     refused(

@@ -97,6 +97,11 @@ def test_sessions_are_those_of_duckdb_when_they_end_and_stay_for_a_gap(rows, cut
     assert Counter(streamed) == Counter(
         (key, moment(start), moment(end), n, v, end * 1_000_000, 1) for key, start, end, n, v in expected
     )
+    counts: Counter[tuple[object, ...]] = Counter()
+    for n, at, weight in changes(f"SELECT n FROM ({sql}) EMIT ON WINDOW CLOSE", batches, restart=restart):
+        counts[n, at] += weight
+    # Also those that come as equal ones leave.
+    assert counts == Counter((n, end * 1_000_000) for _, _, end, n, _ in expected)
     relation = changes(sql, batches, restart=restart)
     assert Counter(relation) == Counter(streamed) + Counter(
         (key, moment(start), moment(end), n, v, (end + GAP) * 1_000_000, -1) for key, start, end, n, v in expected
