@@ -285,7 +285,7 @@ class FeedProgress:
         The caller does so once it waits for no feed to begin. Until then the feed keeps its policy's bound, since the
         first rows of the others may be below its end.
         """
-        if self.bound is None or self._policy.name == "none":
+        if (self.bound is None and self._claimed is None) or self._policy.name == "none":
             return
         seen = [] if self._own is None else [self._own]
         seen += [time + 1 for time in (self._confirmed, self._claimed) if time is not None]

@@ -101,6 +101,8 @@ WAITING = [("a", [0] * 6, 0, 1), ("b", [0], 0, 1), ("a", [0], 15, 5)]
 )
 # A feed whose first row a limit keeps waiting holds the others back.
 @example(steps=WAITING, policy="bounded", idle="wait", confirmations=1, dear=False)
+# A feed may have punctuation of its own and no row.
+@example(steps=[("a", [DELAY], 0, None)], policy="embedded", idle="wait", confirmations=1, dear=False)
 def test_no_promise_lies_beyond_a_row_that_is_still_to_be_applied(steps, policy, idle, confirmations, dear):
     if policy == "none":
         idle = "wait"

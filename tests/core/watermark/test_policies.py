@@ -203,12 +203,13 @@ def test_closes():
     assert progress.bound == 3
     progress.close()
     assert progress.reached == 71
-    progress = FeedProgress(Policy("from_table"))
-    progress.observe_punctuation(8)
-    progress.observe_punctuation(6)
-    progress.close_batch(0)
-    progress.close()
-    assert (progress.bound, progress.reached) == (AFTER_ALL, 9)
+    for name in ("from_table", "embedded"):  # with no row
+        progress = FeedProgress(Policy(name))
+        progress.observe_punctuation(8)
+        progress.observe_punctuation(6)
+        progress.close_batch(0)
+        progress.close()
+        assert (progress.bound, progress.reached) == (AFTER_ALL, 9)
     silent = seen(Policy("none"), 1, 2, 3, 4, 5, 6)
     silent.close()
     assert silent.bound is None
