@@ -156,6 +156,10 @@ DEFECTS = {
     ),
     "never-deleted": Defect("hosted", 4, _gives(None), (f"{_HOSTING}.job:DroppedTables.delete",)),
     "waits-forgotten": Defect("hosted", 4, _gives({}), (f"{_HOSTING}.output:DeferredChanges.to_json",)),
+    "lag-forgotten": Defect(
+        "hosted", 9, lambda mended: lambda owed, most: mended(owed[-1:] if most is None else owed, most),
+        ("datasource.lanes:_taken",),
+    ),
     "state-of-nobody": Defect("hosted", 0, _gives(None), (f"{_HOSTING}.evaluations:Evaluations.keep",)),
 }  # fmt: skip
 

@@ -86,7 +86,8 @@ class HostedChecks:
             raise MismatchError(f"queries are refused: {plan.refused}")
         for (domain, clock), queries in groups.items():
             late = self._watermarks.late[domain] if clock == "event" else set[int]()
-            answers = Answers(self._inputs.rows(), late, {"models": models})
+            rows = self._inputs.rows(newest=clock == "arrival")
+            answers = Answers(rows, late, {"models": models})
             low = self._watermarks.reached[domain]
             for query in queries:
                 arrival, report = clock == "arrival", reports.get(query.id)
@@ -144,7 +145,7 @@ class HostedChecks:
         if known is not None and known.id == query.id and known.active:
             raise MismatchError(f"{query.name} failed, and is still active")
         stream = next(each for each in ("trade", "quote", "buses") if each in query.text)
-        answers = Answers(self._inputs.rows(), set())
+        answers = Answers(self._inputs.rows(newest=True), set())
         if not answers.at(f"SELECT 1 FROM r_{stream} WHERE {REASONS[word]}", 0):
             raise MismatchError(f"{query.name} ({query.text}) failed on no row: {reason}")
 
@@ -265,6 +266,9 @@ class HostedChecks:
     def on_end(self) -> None:
         """Each table has each batch in one commit at most; each late row is one dead letter, for whom it was late."""
         self._check_letters()
+        given, came = ([row.seq for row in self._inputs.rows(newest=newest)] for newest in (False, True))
+        if sorted(given) != came:
+            raise MismatchError(f"readers of every row had the rows {given} of {came}")
         for path in self._process.lake.glob("*"):
             numbers: list[int] = []
             for entry in sorted((path / "_delta_log").glob("*.json")):

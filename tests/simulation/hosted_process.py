@@ -8,6 +8,7 @@ which rows.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import pickle
@@ -21,6 +22,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from kit.local_host import packed_rows, rows_for_first
 
+from upstream.core.feedback.lanes import StreamLanes, read_lanes
 from upstream.core.pushdown.source_steps import ArrowStep
 from upstream.hosting import evaluations, host_plan, table_merge
 from upstream.hosting import registry as registries
@@ -224,11 +226,16 @@ class HostProcess:
         places = {place for store in stores for file in store._files for place in file.extents}
         return {str(place) for place in places if any(store.get(*place) is not None for store in stores)}
 
-    def trigger(self, twins: float = 0.0, share: float | None = None) -> bool:
-        """One batch, if there is anything to do; whether there was."""
+    def trigger(
+        self, twins: float = 0.0, share: float | None = None, budget: int | None = None, lanes: str = "fresh"
+    ) -> bool:
+        """One batch, if there is anything to do; whether there was.
+
+        The source sees the host's report on the `lanes` of its streams, with a `budget` for readers of every row.
+        """
         number = self.commits
         MACHINE.batch = number
-        if not self.pending and not self._plan(number, share):
+        if not self.pending and not self._plan(number, share, budget, lanes):
             return False
         command = command_of_batch(str(self.checkpoint), number)
         tasks = tasks_of(self.inputs.taken[number], self._chance)
@@ -247,7 +254,7 @@ class HostProcess:
         MACHINE.reached("NOTED")
         return True
 
-    def _plan(self, number: int, share: float | None) -> bool:
+    def _plan(self, number: int, share: float | None, budget: int | None, lanes: str) -> bool:
         start = self.offsets[number - 1] if number else self.planner.initial()
         end = self.planner.plan(start, MACHINE.now_us)
         if end["version"] < 0 or (end["version"] == start["version"] and not self.inputs.waits and share is None):
@@ -257,13 +264,22 @@ class HostProcess:
             end = {**end, "served": [each for each in ids if self._chance.random() < share]}
         else:
             end = {**end, "served": None}
-        self.inputs.take()
+        self.inputs.take(self._lanes(budget, lanes))
         self.offsets.append(end)
         lines = ["v1", json.dumps({"batchTimestampMs": MACHINE.now_us // 1000})]
-        lines += [json.dumps({"rows": len(each.rows)}) for each in self.inputs.taken[-1:]]
+        lines += [json.dumps(each) for each in self.inputs.ends.values()]
         (self.checkpoint / "offsets" / str(number)).write_text("\n".join([*lines, json.dumps(end)]))
         MACHINE.reached("JOURNALED")
         return True
+
+    def _lanes(self, budget: int | None, state: str) -> dict[str, StreamLanes]:
+        """The report on the lanes as the source finds it: lost, of a time with readers of both kinds, or the last."""
+        if state == "lost":
+            return {}
+        if state == "old":
+            return dict.fromkeys(STREAMS, StreamLanes(True, True, budget))
+        known, _ = read_lanes(folder_at(str(self.checkpoint)))
+        return {name: dataclasses.replace(each, budget=budget) for name, each in known.items()}
 
 
 def forget_hosting() -> None:

@@ -36,10 +36,12 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """What one batch takes."""
+    """What one batch takes. Readers of newest rows get `newest`; the others may lag, and get `rows` and `bounds`."""
 
     rows: list[Row]
+    newest: list[Row]
     bounds: dict[str, dict[str, int]]
+    lagging: frozenset[str]  # streams whose two kinds of readers get their rows from different tasks
 
 
 def cells_of(stream: str, key: int, value: int, time: int) -> tuple[Any, ...]:

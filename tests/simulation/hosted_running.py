@@ -60,16 +60,14 @@ class HostedRun:
         else:
             raise AssertionError(word)
 
-    def _batch(
-        self, dies: tuple[str, int] | None = None, forgets: bool = True, twins: float = 0.0, share: float | None = None
-    ) -> bool:
+    def _batch(self, dies: tuple[str, int] | None = None, forgets: bool = True, **given: Any) -> bool:
         """One trigger; whether there was anything to do."""
         MACHINE.pass_time(3_000_000)
         before = self._process.commits
         done: list[bool] = []
 
         def trigger() -> Any:
-            done.append(self._process.trigger(twins, share))
+            done.append(self._process.trigger(**given))
 
         if dies is None:
             trigger()

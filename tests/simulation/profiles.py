@@ -24,6 +24,10 @@ HOSTED_STEPS = (
 )  # fmt: skip
 
 
+_LANES = ("fresh", "fresh", "old", "old", "old", "lost")
+"""The host's report on the lanes of streams as a source finds it."""
+
+
 class Times:
     """Times of one feed in an order that a policy allows for, and that differ from other feeds' times."""
 
@@ -322,7 +326,12 @@ def hosted(chance: random.Random) -> Made:
     chance.shuffle(rest[2])
     while any(rest):
         made.append(chance.choice([each for each in rest for _ in each]).pop(0))
-    return {"honest": False, "shards": chance.choice((1, 2, 3))}, made
+    shards = chance.choice((1, 2, 3))
+    if chance.random() < 0.6:
+        for word, *given in made:
+            if word == "batch":
+                given[0] |= {"budget": chance.choice((1, 1, 2, 3, None)), "lanes": chance.choice(_LANES)}
+    return {"honest": False, "shards": shards}, made
 
 
 def _hosted_row(chance: random.Random, now: int, bound: int) -> list[int]:
