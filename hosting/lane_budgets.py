@@ -19,7 +19,7 @@ from .host_plan import HostPlan
 from .reports import HostTimes, part_reports
 
 _LOG = logging.getLogger("upstream.queries")
-_TOGETHER_S, _EVERY_ROW_S = 0.75, 0.25
+_TOGETHER_S, _EVERY_ROW_S = 0.5, 0.1
 """Without a target, a batch with both kinds of readers lasts so long, and those of every row get so much at least. Were
 it a share of the batch, then newest rows that take half of the time would come faster than they are read.
 """

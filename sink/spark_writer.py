@@ -147,7 +147,7 @@ def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapsho
 
 
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
-    """Return the time below which tombstones may go, as this query last committed: others may send older rows."""
+    """Return the time below which tombstones may be removed, as this query last committed."""
     last = _last_summary(target, table)
     if last is None or layout.time is None:
         return None
