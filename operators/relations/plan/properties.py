@@ -278,8 +278,8 @@ def has_value(expression: Expression, certain: frozenset[str]) -> bool:
 def columns_read(plan: nodes.Node) -> Mapping[nodes.Stream, frozenset[str]]:
     """Return the columns of each stream on which a plan's result depends; all of a stored relation.
 
-    All columns count as read where rows are compared as a whole. So they do where a plan keeps the newest rows: a query
-    that begins later starts with these, and nothing would bring their other columns back.
+    All columns count as read where rows are compared as a whole, and where a plan keeps the newest rows. A query that
+    begins later starts with these rows, and nothing would bring their other columns back.
     """
     every = list(nodes.walk(plan))
     read: dict[nodes.Node, set[str]] = {node: set() for node in every}
