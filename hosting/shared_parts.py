@@ -33,8 +33,8 @@ def shared_parts(query: Query, registry: Registry, name: str | None = None) -> M
     """Return the active queries that share each operator of a query, by ``part_key``.
 
     `name` is that of the registered query. Without it, the query counts as registered now. It then shares nothing if it
-    reads columns that no other query reads. The sharing is certain for queries that begin in one batch. They may share more:
-    operators of the second stage, and slices of later, narrower ones.
+    reads columns that no other query reads. The sharing is certain for queries that begin in one batch. They may share
+    more: operators of the second stage, and slices of later, narrower ones.
     """
     registered = registry.queries[name] if name is not None else None
     number = registered.id if registered is not None else registry.version + 1

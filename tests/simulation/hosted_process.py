@@ -54,8 +54,8 @@ from .stages import MismatchError
 class Frame:
     """As much of a batch DataFrame as a batch of hosted queries needs: rows of tasks between steps, run when collected.
 
-    Some tasks of stages run twice (`twins`, a probability), and one of both attempts counts. `known` has what these
-    tasks have sent in this batch; a repeated batch must send the same.
+    Some tasks of stages run twice (`twins`, a probability), and one of both attempts counts. `known` has what each task
+    of the second stage has sent in this batch; a repeated batch must send the same.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Frame:
         rows: Callable[[], list[pa.RecordBatch]],
         chance: random.Random,
         twins: float,
-        known: dict[tuple[int, int], list[PackedRow]],
+        known: dict[int, list[PackedRow]],
     ) -> None:
         self._rows = rows  # of each task
         self._chance = chance
@@ -109,10 +109,10 @@ class Frame:
         attempts = [packed_rows(pickle.loads(sent)(iter([task])))]
         if isinstance(step, StageStep) and self._chance.random() < self._twins:
             attempts.append(packed_rows(pickle.loads(sent)(iter([task]))))
-        for rows in attempts:
+        for rows in attempts if isinstance(step, StageStep) and _number(step) == 1 else ():
             # The names of files differ from attempt to attempt.
             same = [row for row in rows if json.loads(row[2])["kind"] != "state"]
-            if isinstance(step, StageStep) and self._known.setdefault((_number(step), number), same) != same:
+            if self._known.setdefault(number, same) != same:
                 raise MismatchError(f"a task of batch {MACHINE.batch} that runs again gives other rows")
         return _packed(self._chance.choice(attempts))
 
@@ -155,7 +155,7 @@ class HostProcess:
         self.letters = str(folder / "letters")
         self.keeps_late = {name for name in STREAMS if random.Random(f"{seed} {name}").random() < 0.5}
         """The streams whose late rows become dead letters."""
-        self._sent: dict[int, dict[tuple[int, int], list[PackedRow]]] = {}
+        self._sent: dict[int, dict[int, list[PackedRow]]] = {}
         self.start(forgets=True)
 
     def start(self, *, forgets: bool) -> None:
@@ -214,9 +214,7 @@ class HostProcess:
 
     def failed(self, batch: int) -> dict[int, str]:
         """Which incarnations the stages let fail in a batch, and why."""
-        sent = [
-            OutputControl.of(row[2]) for (stage, _), rows in self._sent[batch].items() if stage == 1 for row in rows
-        ]
+        sent = [OutputControl.of(control) for rows in self._sent[batch].values() for _, _, control in rows]
         return {each.query: each.reason for each in sent if each.kind == "failed"}
 
     def state_keys(self) -> set[str]:
