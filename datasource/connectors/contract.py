@@ -142,7 +142,7 @@ class Connector(ABC):
 
     name: ClassVar[str]
     smallest_task: int = 4 << 20
-    """A task whose ranges span less than this costs more to start than it saves."""
+    """A task whose ranges span less than this, in bytes or rows, costs more to start than it saves."""
     tasks_report: bool = False
     """Reading twice is expensive, so tasks observe the times, not the driver. One range per feed and step is best."""
     joins_ranges: bool = False

@@ -213,6 +213,7 @@ class SyntheticConnector(Connector):
     """
 
     name: ClassVar[str] = "synthetic"
+    smallest_task: int = 200_000
 
     def __init__(self, options: SyntheticOptions) -> None:
         self._options = options
