@@ -52,9 +52,9 @@ class Views:
 
 BY_RATE = {
     FLUENT: Views(),
-    "one view": Views(1, most=1.1),
-    "one, and a window": Views(1, window=True, most=1.5),
-    "5, and a window": Views(5, window=True, most=1.5),
+    "one view": Views(1, most=1.3),
+    "one, and a window": Views(1, window=True, most=1.3),
+    "5, and a window": Views(5, window=True, most=1.3),
     "20, and a window": Views(20, window=True, most=1.5),
 }
 BY_LOAD = {f"{FLUENT} queue": Views(queued=True), "view with a queue": Views(1, queued=True, most=1.1)}
