@@ -148,12 +148,12 @@ def _bound(time: Expression, slide_us: int, shift_us: int) -> Expression:
 def names_window(relation: Relation) -> bool:
     """Return whether each group of a relation is of one window, and its rows name it."""
     groups = [each for each in nodes_at_once(relation) if isinstance(each, GroupAggregates)]
-    named = all(any(isinstance(by, Field) and by.name == _END for _, by in each.by) for each in groups)
+    ends = [{name for name, by in each.by if isinstance(by, Field) and by.name == _END} for each in groups]
     top = relation
     while isinstance(top, Where | Top):
         top = top.source
     columns = [each.name for _, each in top.columns if isinstance(each, Field)] if isinstance(top, Project) else None
-    return named and _END in (top.schema.names if columns is None else columns)
+    return all(ends) and not {_END}.union(*ends).isdisjoint(top.schema.names if columns is None else columns)
 
 
 def of_open_windows(opened: Relation | Changes, closed: Relation | Changes, at: exp.Expr, context: Context) -> Relation:

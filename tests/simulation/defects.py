@@ -90,7 +90,7 @@ def _from_the_beginning(mended: Any) -> Any:
 def _no_tombstones(mended: Any) -> Any:
     import polars as pl
 
-    return lambda rows: mended(rows).filter(~pl.col("__tombstone"))
+    return lambda *given: mended(*given).filter(~pl.col("__tombstone"))
 
 
 def _goes_on(mended: Any) -> Any:

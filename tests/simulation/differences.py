@@ -211,9 +211,9 @@ class Campaign:
         self.reasons = Counter[str]()
         self.differences: list[str] = []
 
-    def run(self, count: int) -> None:
-        """Run so many queries, in rounds over the same rows, each from a seed of its own."""
-        for number in range(0, count, _TOGETHER):
+    def run(self, count: int, begin: int = 0) -> None:
+        """Run so many queries, in rounds over the same rows, each from a seed of its own, which `begin` chooses."""
+        for number in range(begin, begin + count, _TOGETHER):
             rng = random.Random(f"{self.seed} {number}")
             compare = self._hosted if rng.random() < 0.2 else self._beside_duckdb
             with small_parts() if rng.random() < 0.5 else contextlib.nullcontext():
