@@ -119,7 +119,7 @@ _lock = threading.Lock()
 def set_meanwhile(session: SparkSession, shards: int, *, framed: bool) -> Generator[None]:
     """Change settings for a streaming query that the block starts: Spark copies them when it makes the query.
 
-    With Spark's default partitions, each stage of each batch would have 200 tasks and state stores, most of them
+    With Spark's default partitions, each stateful step of a stream would have 200 tasks and state stores, most of them
     without a shard. A checkpoint keeps the number with which it began. If Spark only passes frames (`framed`), code of
     its own for each stage saves nothing, and takes time in the planning of each batch. So does an adaptive plan: it
     starts a job for each stage.

@@ -15,13 +15,11 @@ from ..operators.state.file_store import FileStore
 from ..storage.folder import TableFolder
 from .messages import Command, PackedRow
 from .output import OutputControl
-from .stages import Stage
+from .stages import REACHES, Stage
 
 States = Mapping[tuple[int, int], Sequence[str]]
 """The files of each shard's state, oldest first, by stage and shard."""
 
-_REACHES = 0
-"""The slot that gets the names of the files."""
 _KEPT = 8
 """Batches whose files stay. A repeated batch needs those of the batch before it."""
 
@@ -56,7 +54,7 @@ class StageStep:
             yield from () if left is None else left.to_batches()
             files = store.write(f"{number}-{shard}-{command.batch}")
             state = OutputControl("state", stage=number, shard=shard, files=files)
-            yield pa.record_batch([[self.slots[_REACHES]], pa.nulls(1, pa.binary()), [state.control()]], schema=PACKED)
+            yield pa.record_batch([[self.slots[REACHES]], pa.nulls(1, pa.binary()), [state.control()]], schema=PACKED)
 
 
 class StateRecords:

@@ -325,7 +325,7 @@ class FirstShard(StageShard):
         if self.plan.uses_second or self._head.get("version") != self.plan.version:
             self._out.put_to_all(heard)
         else:  # the others would only rewrite their heads
-            self._out.put(_REACHES, heard)
+            self._out.put(REACHES, heard)
 
     def _hear(self, messages: list[Message]) -> None:
         kinds = by_kind(messages)
@@ -475,8 +475,8 @@ class FirstStage(Stage):
         return FirstShard(shard, plan, store, self.command, self._storage)
 
 
-_REACHES = 0
-"""The shard of the second stage that emits the low-watermarks."""
+REACHES = 0
+"""The shard of the second stage that emits what is said once for all shards, such as the low-watermarks."""
 
 
 def _collapses(query: PlacedQuery, fragment: PlacedFragment) -> bool:
@@ -550,7 +550,7 @@ class SecondShard(StageShard):
 
     def _reached(self) -> dict[str, int]:
         domains = {each.domain.name: each.domain for each in self.plan.queries.values()}
-        if self.shard != _REACHES:
+        if self.shard != REACHES:
             return {}
         found = {name: self._heard.moment(each, self.plan.shards)[0].low_watermark for name, each in domains.items()}
         return {name: low for name, low in found.items() if low is not None}
